@@ -1,0 +1,1 @@
+"""Rows in, findings out. Each analyzer is `load` (the only SQL) and `find` (pure)."""

@@ -1,0 +1,1 @@
+"""Benchmarks. Each prints the numbers that README quotes."""

@@ -1,0 +1,45 @@
+"""Where bytes wait between the receiver and the store. A Sink answers only when the bytes are safe; a Source forgets only on commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+TRACES, METRICS, LOGS = "otlp_spans", "otlp_metrics", "otlp_logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One export request as it stands in the log. `headers` may carry `content-type` (`application/x-protobuf` is meant without)."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset to commit once this message is stored."""
+        return self.offset + 1
+
+
+class Source(Protocol):
+    def poll(self, timeout_s: float) -> Sequence[Message]:
+        """Messages in offset order per partition, or none after `timeout_s`."""
+
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Forget everything below these next offsets, by (topic, partition)."""
+
+    def keep_alive(self) -> None:
+        """Stay a member of the group while the store is away; nothing new is fetched."""
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    def append(self, topic: str, values: Sequence[bytes]) -> None:
+        """Return when the values are safe. Raises Unavailable (try again later)."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,75 @@
+-- The failure log and what it was grouped into; tickets; alerts.
+CREATE TABLE IF NOT EXISTS failures
+(
+    Timestamp DateTime64(9) CODEC(Delta, ZSTD(1)),
+    TraceId String CODEC(ZSTD(1)),
+    SpanId String CODEC(ZSTD(1)),
+    ServiceName LowCardinality(String),
+    Stage LowCardinality(String),
+    Kind LowCardinality(String),
+    Tier LowCardinality(String),
+    Tool LowCardinality(String),
+    Model LowCardinality(String),
+    Region LowCardinality(String),
+    Device LowCardinality(String),
+    UserTier LowCardinality(String),
+    UserId String CODEC(ZSTD(1)),
+    SessionId String CODEC(ZSTD(1)),
+    Version LowCardinality(String),
+    Host LowCardinality(String),
+    ErrorType LowCardinality(String),
+    Message String CODEC(ZSTD(3)),
+    Frames Array(String) CODEC(ZSTD(3)),
+    Context Map(LowCardinality(String), String) CODEC(ZSTD(1)),
+    ClusterId String DEFAULT '' CODEC(ZSTD(1)),
+    Revision UInt64 DEFAULT toUnixTimestamp64Milli(now64(3))
+)
+ENGINE = ReplacingMergeTree(Revision)
+PARTITION BY toYYYYMM(Timestamp)
+ORDER BY (toDate(Timestamp), TraceId, SpanId)
+SETTINGS non_replicated_deduplication_window = 1000;
+
+CREATE TABLE IF NOT EXISTS failure_clusters
+(
+    ClusterId String,
+    Label String,
+    Scene LowCardinality(String),
+    FirstSeen DateTime64(3),
+    LastSeen DateTime64(3),
+    Count UInt64,
+    Users UInt64,
+    Body String CODEC(ZSTD(3)),
+    UpdatedAt DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY ClusterId;
+
+CREATE TABLE IF NOT EXISTS tickets
+(
+    Environment LowCardinality(String),
+    Sink LowCardinality(String),
+    Key String,
+    ExternalId String,
+    State LowCardinality(String),
+    Title String,
+    Body String CODEC(ZSTD(3)),
+    OpenedAt DateTime64(3),
+    UpdatedAt DateTime64(3),
+    ClosedAt Nullable(DateTime64(3))
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY (Environment, Sink, Key);
+
+CREATE TABLE IF NOT EXISTS alerts
+(
+    Key String,
+    Rule LowCardinality(String),
+    State LowCardinality(String),
+    Since DateTime64(3),
+    UpdatedAt DateTime64(3),
+    Value Float64,
+    Threshold Float64,
+    Body String CODEC(ZSTD(3))
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY Key;

@@ -1,0 +1,63 @@
+"""Every setting in one frozen dataclass. The only place that reads the environment; an unknown STAGESCOPE_ variable is an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from ingest.errors import BadSetting
+
+PREFIX = "STAGESCOPE_"
+TEST_ONLY = frozenset({"STAGESCOPE_TEST_KAFKA", "STAGESCOPE_TEST_ES", "STAGESCOPE_TEST_CLICKHOUSE"})
+
+
+def setting(default: Any, help_text: str, *, secret: bool = False) -> Any:
+    """A dataclass field with its help; `secret` values are never printed."""
+    return field(default=default, metadata={"help": help_text, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings; read each from STAGESCOPE_<NAME IN CAPITALS>, command line options win."""
+
+    store: str = setting(
+        "./stagescope-data", "where data lives: a folder, chdb:///abs/folder, or http(s)://user:pass@host:8123/database"
+    )
+    log: str = setting("memory:", "the log between receiver and store: memory: or kafka://host:9092[,host…]")
+    failures: str = setting("store:", "the failure log: store: or http(s)://…:9200 (Elasticsearch)")
+    host: str = setting("127.0.0.1", "address that every server of ours listens on")
+    otlp_grpc_port: int = setting(4317, "OTLP/gRPC port")
+    otlp_http_port: int = setting(4318, "OTLP/HTTP port")
+    clickhouse_port: int = setting(8123, "port of the ClickHouse HTTP interface over the embedded engine")
+    ui_port: int = setting(8501, "port of the pages")
+    max_body_bytes: int = setting(16 * 1024 * 1024, "largest request body as received (compressed)")
+    max_inflated_bytes: int = setting(64 * 1024 * 1024, "largest request body after decompression")
+    stages: str = setting("", "path of a stages.toml of your own; empty means the one that comes with the package")
+    environment: str = setting("default", "name of this deployment; tickets of different environments stay apart")
+    tickets_folder: str = setting("", "folder for ticket files; empty means <store folder>/tickets or ./tickets")
+
+
+def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings from the environment, then from `overrides` that are not None. Raises BadSetting."""
+    source = os.environ if environ is None else environ
+    names = {PREFIX + item.name.upper(): item for item in fields(Settings)}
+    unknown = sorted(name for name in source if name.startswith(PREFIX) and name not in names and name not in TEST_ONLY)
+    if unknown:
+        raise BadSetting(unknown[0], "…", f"one of {', '.join(sorted(names))}")
+    values: dict[str, Any] = {}
+    for name, item in names.items():
+        if name in source:
+            values[item.name] = _parse(name, source[name], item.default)
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    return Settings(**values)
+
+
+def _parse(name: str, text: str, default: object) -> Any:
+    if default is MISSING or isinstance(default, str):
+        return text
+    try:
+        return type(default)(text)  # type: ignore[call-arg]
+    except ValueError:
+        raise BadSetting(name, text, f"a number such as {default}") from None

@@ -1,0 +1,233 @@
+"""One Store for the embedded engine (chDB) and a ClickHouse server, through clickhouse-connect.
+
+Must stay true: every reader sees each stored thing once (`final = 1` on every read), and one process owns an embedded folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import clickhouse_connect
+import pandas as pd
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError
+
+from ingest.errors import BadSetting, Unavailable
+
+DATABASE = "stagescope"
+READ_SETTINGS: Mapping[str, Any] = {"final": 1, "do_not_merge_across_partitions_select_final": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a store is: `folder` for an embedded one, else `dsn` of a server's HTTP interface."""
+
+    folder: Path | None
+    dsn: str
+    database: str = DATABASE
+
+
+def locate(url: str) -> Location:
+    """Read `--store`: a folder, `chdb:///abs/folder`, or `http(s)://user:pass@host:8123/database`."""
+    if url.startswith(("http://", "https://")):
+        database = urlsplit(url).path.strip("/") or DATABASE
+        if not database.replace("_", "").isalnum():
+            raise BadSetting("STAGESCOPE_STORE", _without_secret(url), "a database name of letters, digits and _")
+        return Location(None, url, database)
+    if "://" in url and not url.startswith("chdb://"):
+        raise BadSetting(
+            "STAGESCOPE_STORE", url, "a folder, chdb:///abs/folder or http(s)://user:pass@host:8123/database"
+        )
+    path = unquote(urlsplit(url).path) if url.startswith("chdb://") else url
+    if not path:
+        raise BadSetting("STAGESCOPE_STORE", url, "a folder name after chdb://")
+    folder = Path(path).expanduser().absolute()
+    return Location(folder, f"chdb://{folder}")
+
+
+class Store:
+    """Tables to write into and read from. Thread-safe: each thread gets a client of its own.
+
+    `Store.open` makes the database and tables if they are missing. An embedded folder that a running `stagescope up`
+    owns is reached through that process (its `endpoint.json` tells where).
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._local = threading.local()
+        self._clients: list[Client] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, url: str, *, migrate: bool = True) -> Store:
+        """Open or make the store at `url`. Raises BadSetting, or Unavailable when it is away or owned by another process."""
+        location = locate(url)
+        if location.folder is not None and (running := running_endpoint(location.folder)):
+            location = Location(None, running, DATABASE)
+            migrate = False
+        elif location.folder is not None:
+            location.folder.mkdir(parents=True, exist_ok=True)
+        store = cls(location)
+        if migrate:
+            store._migrate()
+        return store
+
+    @property
+    def embedded(self) -> bool:
+        return self.location.folder is not None
+
+    @property
+    def client(self) -> Client:
+        """This thread's own client."""
+        found: Client | None = getattr(self._local, "client", None)
+        if found is None:
+            found = self.new_client()
+            self._local.client = found
+            with self._lock:
+                self._clients.append(found)
+        return found
+
+    def new_client(self, **settings: Any) -> Client:
+        """A fresh client; the caller closes it. With readonly=1 the embedded connection stays read-only for good."""
+        try:
+            return clickhouse_connect.get_client(dsn=self._dsn(), settings=settings or None, **self._options())
+        except (ClickHouseError, OSError) as err:
+            raise Unavailable(self._away(err)) from err
+
+    def insert(self, table: str, rows: pa.Table | pd.DataFrame, *, token: str = "") -> int:
+        """Write rows (columns by name) and return how many. The same `token` twice on one table stores them once."""
+        if len(rows) == 0:
+            return 0
+        settings: dict[str, Any] = {"insert_deduplication_token": token} if token else {}
+        arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
+        self._guard(lambda: self.client.insert_arrow(table, arrow, database=self.location.database, settings=settings))
+        return len(rows)
+
+    def insert_bytes(
+        self, table: str, fmt: str, data: bytes, *, token: str = "", settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Hand `data` in ClickHouse format `fmt` to the engine as it is."""
+        merged = {**(settings or {}), **({"insert_deduplication_token": token} if token else {})}
+        target = f"{self.location.database}.{table}"
+        self._guard(lambda: self.client.raw_insert(target, insert_block=data, fmt=fmt, settings=merged))
+
+    def read(self, sql: str, **params: Any) -> pd.DataFrame:
+        """Rows of a SELECT with `{name:Type}` placeholders bound from `params`; every stored thing once."""
+        frame: pd.DataFrame = self._guard(
+            lambda: self.client.query_df(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+        )
+        return frame
+
+    def read_arrow(self, sql: str, **params: Any) -> pa.Table:
+        """As `read`, into Arrow: cheaper for wide or long results."""
+        return self._guard(
+            lambda: self.client.query_arrow(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+        )
+
+    def value(self, sql: str, **params: Any) -> Any:
+        """The first column of the first row."""
+        rows = self._guard(
+            lambda: self.client.query(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+        ).result_rows
+        return rows[0][0] if rows else None
+
+    def command(self, sql: str, *, settings: Mapping[str, Any] | None = None, **params: Any) -> Any:
+        """Run a statement that returns no rows (or one value)."""
+        return self._guard(lambda: self.client.command(sql, parameters=params or None, settings=dict(settings or {})))
+
+    def close(self) -> None:
+        """Let go of every client; an embedded folder is free for another process afterwards."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+        self._local = threading.local()
+        for client in clients:
+            client.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _dsn(self) -> str:
+        if self.embedded:
+            return f"{self.location.dsn}?database={self.location.database}"
+        parts = urlsplit(self.location.dsn)
+        return parts._replace(path=f"/{self.location.database}").geturl()
+
+    def _options(self) -> dict[str, Any]:
+        return {} if self.embedded else {"autogenerate_session_id": False, "send_receive_timeout": 600}
+
+    def _migrate(self) -> None:
+        admin = self._admin()
+        try:
+            self._guard(lambda: admin.command(f"CREATE DATABASE IF NOT EXISTS {self.location.database}"))
+        finally:
+            admin.close()
+        for statement in schema_statements():
+            self.command(statement)
+
+    def _admin(self) -> Client:
+        dsn = self.location.dsn if self.embedded else urlsplit(self.location.dsn)._replace(path="/default").geturl()
+        try:
+            return clickhouse_connect.get_client(dsn=dsn, **self._options())
+        except (ClickHouseError, OSError) as err:
+            raise Unavailable(self._away(err)) from err
+
+    def _away(self, err: Exception) -> str:
+        if self.embedded:
+            return (
+                f"the store in {self.location.folder} cannot be opened: {_first_line(err)}. "
+                "Another process may own it: stop that one, or use another folder with --store"
+            )
+        return f"ClickHouse at {_without_secret(self.location.dsn)} does not answer: {_first_line(err)}"
+
+    def _guard(self, call: Any) -> Any:
+        try:
+            return call()
+        except DatabaseError:
+            raise
+        except (ClickHouseError, OSError) as err:
+            raise Unavailable(self._away(err)) from err
+
+
+def running_endpoint(folder: Path) -> str | None:
+    """The owner's address of a running `up` on `folder`, from its endpoint.json; None when nobody runs there."""
+    try:
+        found = json.loads((folder / "endpoint.json").read_text())
+        os.kill(int(found["pid"]), 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if int(found["pid"]) == os.getpid():
+        return None
+    return str(found["owner_url"])
+
+
+def schema_statements() -> Sequence[str]:
+    """The statements of `schema/*.sql` in file order; each is safe to apply again."""
+    folder = resources.files("ingest") / "schema"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    statements: list[str] = []
+    for name in names:
+        lines = [line for line in (folder / name).read_text().splitlines() if not line.lstrip().startswith("--")]
+        statements += [part.strip() for part in "\n".join(lines).split(";\n") if part.strip().strip(";")]
+    return [statement.rstrip(";") for statement in statements]
+
+
+def _first_line(err: Exception) -> str:
+    return str(err).strip().splitlines()[0][:300] if str(err).strip() else type(err).__name__
+
+
+def _without_secret(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    host = parts.hostname or ""
+    return parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host).geturl()
