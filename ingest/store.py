@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import clickhouse_connect
 import pandas as pd
+import psutil
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError
@@ -201,15 +202,17 @@ class Store:
 
 
 def running_endpoint(folder: Path) -> str | None:
-    """The owner's address of a running `up` on `folder`, from its endpoint.json; None when nobody runs there."""
+    """The owner's address of a running `up` on `folder`, from its endpoint.json; None when nobody runs there.
+
+    A note left by a killed process is no obstacle, not even when its pid now belongs to another process.
+    """
     try:
         found = json.loads((folder / "endpoint.json").read_text())
-        os.kill(int(found["pid"]), 0)
-    except (OSError, ValueError, KeyError, TypeError):
+        pid, started, url = int(found["pid"]), float(found["started"]), str(found["owner_url"])
+        lives = abs(psutil.Process(pid).create_time() - started) < 1.0
+    except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
-    if int(found["pid"]) == os.getpid():
-        return None
-    return str(found["owner_url"])
+    return url if lives and pid != os.getpid() else None
 
 
 def schema_statements() -> Sequence[str]:
