@@ -1,0 +1,101 @@
+"""Charts. One colour means one thing on every page: `REASON` is time without reason, `WORK` is time that work justifies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from analytics.findings import Finding
+
+WORK, REASON, WAIT, GAP, FAILED = "#7fb5ad", "#d9573f", "#c9cfcc", "#a99fd0", "#b3261e"
+PERCENTILES = {"p50_ms": "p50", "p95_ms": "p95", "p99_ms": "p99"}
+SHADES = ["#b5cfca", "#4c9a8f", "#0f4f48"]
+
+
+def percentiles(frame: pd.DataFrame) -> alt.Chart:
+    """End-to-end p50, p95, p99 over time from rows `Start, p50_ms, p95_ms, p99_ms`; the axis starts at 0."""
+    long = frame.melt(id_vars=["Start", "requests"], value_vars=list(PERCENTILES), var_name="which", value_name="ms")
+    long["seconds"] = long["ms"] / 1000
+    long["which"] = long["which"].map(PERCENTILES)
+    chart: alt.Chart = (
+        alt.Chart(long.dropna())
+        .mark_line(strokeWidth=1.8, interpolate="monotone")
+        .encode(
+            x=alt.X("Start:T", title=None),
+            y=alt.Y("seconds:Q", title="seconds", scale=alt.Scale(zero=True)),
+            color=alt.Color(
+                "which:N",
+                title=None,
+                sort=list(PERCENTILES.values()),
+                scale=alt.Scale(domain=list(PERCENTILES.values()), range=SHADES),
+                legend=alt.Legend(orient="top-left"),
+            ),
+            tooltip=["Start:T", "which:N", alt.Tooltip("seconds:Q", format=".2f"), "requests:Q"],
+        )
+        .properties(height=260)
+    )
+    return chart
+
+
+def traffic(frame: pd.DataFrame) -> alt.Chart:
+    """Requests over time, failed ones in red, from rows `Start, requests, failed`."""
+    rows = frame.assign(good=frame["requests"] - frame["failed"])
+    long = rows.melt(id_vars=["Start"], value_vars=["good", "failed"], var_name="which", value_name="n")
+    chart: alt.Chart = (
+        alt.Chart(long)
+        .mark_bar()
+        .encode(
+            x=alt.X("Start:T", title=None),
+            y=alt.Y("n:Q", title="requests"),
+            color=alt.Color("which:N", scale=alt.Scale(domain=["good", "failed"], range=[WORK, FAILED]), legend=None),
+            tooltip=["Start:T", "which:N", "n:Q"],
+        )
+        .properties(height=110)
+    )
+    return chart
+
+
+def shares(frame: pd.DataFrame) -> alt.Chart:
+    """Where requests spend their time, from rows `stage, share, critical_s, p95_ms`."""
+    chart: alt.Chart = (
+        alt.Chart(frame.head(12))
+        .mark_bar(color=WORK, cornerRadiusEnd=2)
+        .encode(
+            x=alt.X("share:Q", title="share of critical-path time", axis=alt.Axis(format="%")),
+            y=alt.Y("stage:N", title=None, sort="-x", axis=alt.Axis(labelLimit=260)),
+            tooltip=[
+                "stage:N",
+                "service:N",
+                alt.Tooltip("share:Q", format=".1%"),
+                alt.Tooltip("p95_ms:Q", format=",.0f", title="own time p95, ms"),
+                "runs:Q",
+                "failed:Q",
+            ],
+        )
+        .properties(height=24 * min(len(frame), 12) + 40)
+    )
+    return chart
+
+
+def losses(found: Sequence[Finding]) -> alt.LayerChart | alt.FacetChart:
+    """Seconds lost per finding with its interval."""
+    rows = pd.DataFrame(
+        [
+            {
+                "stage": item.subject.get("stage", "") or item.title,
+                "cause": item.cause,
+                "lost": item.lost_seconds,
+                "low": item.lost_low,
+                "high": item.lost_high,
+            }
+            for item in found
+        ]
+    )
+    base = alt.Chart(rows).encode(y=alt.Y("stage:N", title=None, sort="-x", axis=alt.Axis(labelLimit=300)))
+    bars = base.mark_bar(color=REASON, cornerRadiusEnd=2).encode(
+        x=alt.X("lost:Q", title="seconds lost"), tooltip=["stage:N", "cause:N", "lost:Q", "low:Q", "high:Q"]
+    )
+    ranges = base.mark_rule(strokeWidth=2, color="#7a2c1e").encode(x="low:Q", x2="high:Q")
+    return alt.layer(bars, ranges).properties(height=34 * len(rows) + 40)

@@ -1,0 +1,126 @@
+"""The parts that pages share: heading, empty state, how sure a number is, a finding."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analytics import overview
+from analytics.findings import Finding, Window
+from ui import reading, text
+
+SEVERITY_COLOUR = {"critical": "red", "high": "orange", "medium": "yellow", "low": "gray"}
+EFFORT = {"free": "free: a setting", "medium": "medium: days", "costly": "costly: weeks"}
+
+
+def sidebar() -> None:
+    """Under the page list: which span of time all pages look at, and how fresh the numbers are."""
+    with st.sidebar:
+        st.selectbox("Look at the last", list(reading.SPANS), index=3, key="span")
+        looked = reading.ask(overview.last_look)
+        st.caption(f"Analyzers last ran {text.moment(looked)}" if looked else "The analyzers have not run yet.")
+
+
+def heading(question: str, answer: str) -> Window:
+    """The page's question, what its numbers mean, and the span. Stops the page when the store is empty."""
+    st.title(question, anchor=False)
+    st.caption(answer)
+    span = reading.window()
+    if span is None:
+        nothing(
+            "No traces yet",
+            "Send some: point an OpenTelemetry exporter at `http://127.0.0.1:4318` while `stagescope up` runs, "
+            "read files with `stagescope ingest FILE`, or see everything at once with `stagescope demo`.",
+        )
+        st.stop()
+    return span
+
+
+def nothing(title: str, what_to_do: str) -> None:
+    """An empty state that says what to do next."""
+    with st.container(border=True):
+        st.markdown(f"**{title}**")
+        st.markdown(what_to_do)
+
+
+def truth(span: Window, counted: str, *, thin: bool = False) -> None:
+    """The line under a table: n, window, and whether there is too little to trust."""
+    missing = reading.ask(overview.not_stored, span)
+    rejected, dead = sum(missing.rejected.values()), sum(missing.dead.values())
+    words = [counted, f"{text.moment(span.start)} to {text.moment(span.end)}"]
+    words.append(f"{rejected:,} rejected, {dead:,} dead letters, {missing.late:,} late")
+    if thin:
+        words.append("**thin: too few to trust the tail**")
+    st.caption(" · ".join(words))
+
+
+def finding(item: Finding, *, place: int) -> None:
+    """One finding as a card: what, how much, why, what to do, how to check."""
+    with st.container(border=True):
+        top, side = st.columns([4, 1], vertical_alignment="center")
+        top.markdown(f"#### {place}. {_safe(item.title)}")
+        with side.container(horizontal=True, horizontal_alignment="right"):
+            st.badge(item.severity, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]
+            st.badge(item.cause, color="blue")
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            _why(item)
+        with right:
+            _do(item)
+
+
+def _why(item: Finding) -> None:
+    if item.lost_seconds:
+        st.markdown(
+            f"**{text.seconds(item.lost_seconds)}** lost ({text.seconds(item.lost_low)} to {text.seconds(item.lost_high)}) "
+            f"over **{item.requests:,}** requests and **{item.users:,}** users; "
+            f"**{text.percent(item.share_of_e2e_p95)}** of end-to-end p95."
+        )
+    else:
+        st.markdown(f"**{item.requests:,}** requests and **{item.users:,}** users affected.")
+    rows = [
+        {
+            "evidence": proof.name,
+            "measured": _amount(proof.value, proof.unit),
+            "in order would be": "" if proof.expected is None else _amount(proof.expected, proof.unit),
+        }
+        for proof in item.evidence
+    ]
+    if rows:
+        st.dataframe(rows, hide_index=True, height="content")
+
+
+def _do(item: Finding) -> None:
+    st.markdown(f"**Change** ({EFFORT.get(item.effort, item.effort)})  \n{_safe(item.recommendation)}")
+    if item.expected_saving_ms:
+        st.markdown(f"**Expect** about {text.ms(item.expected_saving_ms)} less on each affected request")
+    st.markdown(f"**Check**  \n{_safe(item.verify)}")
+    if item.trace_ids:
+        st.page_link(
+            "pages/trace.py",
+            label=f"See trace {item.trace_ids[0][:8]}…",
+            icon=":material/account_tree:",
+            query_params={"trace": item.trace_ids[0]},
+        )
+
+
+def _amount(value: float | str, unit: str) -> str:
+    if isinstance(value, str):
+        return _safe(value)
+    number = f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+    return f"{number} {unit}".strip()
+
+
+def _safe(words: str) -> str:
+    """Stored text as Markdown that cannot format, link or run anything."""
+    marks = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#|~$:"})
+    return text.printable(words).translate(marks)
+
+
+def line(item: Finding) -> None:
+    """A finding in one row, with the way to its page."""
+    with st.container(border=True):
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        lost = f"{text.seconds(item.lost_seconds)} lost · " if item.lost_seconds else ""
+        left.markdown(f"**{_safe(item.title)}**  \n{lost}{item.requests:,} requests · {_safe(item.recommendation)}")
+        with right.container(horizontal=True, horizontal_alignment="right"):
+            st.badge(item.cause, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]
