@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from ingest.errors import BadSetting
+from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
 
 if TYPE_CHECKING:
@@ -73,6 +75,58 @@ def window(args: Namespace, store: Store, default: str) -> Window:
         return asked
     print(f"nothing in the last {default}: looking at the {default} up to {known.end:%Y-%m-%d %H:%M}Z", file=sys.stderr)
     return run.last(default, known.end)
+
+
+@contextmanager
+def reading(settings: Settings) -> Iterator[Store]:
+    """The store for looking only: through a running `up` as a reader, or opened here. What the engine refuses is one line."""
+    from ingest import store as room
+
+    location = room.locate(settings.store)
+    running = room.running_endpoint(location.folder) if location.folder else None
+    if running:
+        url, migrate = f"{without_user(running)}/{room.DATABASE}", False
+    elif location.folder and not location.folder.is_dir():
+        raise StagescopeError(
+            f"there is no store in {location.folder} yet: fill it with `stagescope up`, `stagescope ingest` or "
+            "`stagescope demo`, or name another with --store"
+        )
+    else:
+        url, migrate = settings.store, location.folder is not None
+    with _opened(url, migrate) as store:
+        yield store
+
+
+@contextmanager
+def writing(settings: Settings) -> Iterator[Store]:
+    """The store for commands that write: through a running `up` as its owner, or opened here."""
+    with _opened(settings.store, True) as store:
+        yield store
+
+
+@contextmanager
+def _opened(url: str, migrate: bool) -> Iterator[Store]:
+    from clickhouse_connect.driver.exceptions import ClickHouseError
+
+    from ingest.store import Store
+
+    try:
+        with Store.open(url, migrate=migrate) as store:
+            yield store
+    except ClickHouseError as err:
+        raise StagescopeError(f"the store refused: {engine_words(str(err))}") from err
+
+
+def engine_words(message: str) -> str:
+    """The engine's own sentence out of a driver's message, without stack, version and repetition."""
+    words = re.split(r"DB::Exception:", message)[-1]
+    return " ".join(re.split(r"\(version |\n\nStack|Stack trace", words)[0].split())[:600]
+
+
+def without_user(url: str) -> str:
+    """`url` without user and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def emit(document: object) -> int:

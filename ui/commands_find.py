@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ingest.settings import Settings
 from ui import text
-from ui.command import DONE, Command, emit, json_option, say, time_options, window
+from ui.command import DONE, Command, emit, json_option, reading, say, time_options, window, writing
 
 if TYPE_CHECKING:
     from analytics.findings import Finding
@@ -24,9 +24,8 @@ def analyze_options(parser: ArgumentParser) -> None:
 def analyze(args: Namespace, settings: Settings) -> int:
     """Run every analyzer once and store what they find."""
     from analytics import run
-    from ingest.store import Store
 
-    with Store.open(settings.store) as store:
+    with writing(settings) as store:
         span = window(args, store, "7d")
         say(f"analyzing {text.moment(span.start)} to {text.moment(span.end)} …")
         found = run.run(store, span)
@@ -45,9 +44,8 @@ def findings_options(parser: ArgumentParser) -> None:
 def findings(args: Namespace, settings: Settings) -> int:
     """Print the latest findings, worst first."""
     from analytics import overview, run
-    from ingest.store import Store
 
-    with Store.open(settings.store) as store:
+    with reading(settings) as store:
         found = run.latest(store, args.kind)
         looked = overview.last_look(store)
     if args.json:
