@@ -28,6 +28,13 @@ DATABASE = "stagescope"
 READ_SETTINGS: Mapping[str, Any] = {"final": 1, "do_not_merge_across_partitions_select_final": 1}
 
 
+def _once(token: str) -> dict[str, Any]:
+    """Settings that store a block once per table, also in tables filled by views when only part of the block got through."""
+    if not token:
+        return {}
+    return {"insert_deduplication_token": token, "deduplicate_blocks_in_dependent_materialized_views": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a store is: `folder` for an embedded one, else `dsn` of a server's HTTP interface."""
@@ -108,7 +115,7 @@ class Store:
         """Write rows (columns by name) and return how many. The same `token` twice on one table stores them once."""
         if len(rows) == 0:
             return 0
-        settings: dict[str, Any] = {"insert_deduplication_token": token} if token else {}
+        settings = _once(token)
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
         self._guard(lambda: self.client.insert_arrow(table, arrow, database=self.location.database, settings=settings))
         return len(rows)
@@ -117,27 +124,27 @@ class Store:
         self, table: str, fmt: str, data: bytes, *, token: str = "", settings: Mapping[str, Any] | None = None
     ) -> None:
         """Hand `data` in ClickHouse format `fmt` to the engine as it is."""
-        merged = {**(settings or {}), **({"insert_deduplication_token": token} if token else {})}
+        merged = {**(settings or {}), **_once(token)}
         target = f"{self.location.database}.{table}"
         self._guard(lambda: self.client.raw_insert(target, insert_block=data, fmt=fmt, settings=merged))
 
     def read(self, sql: str, **params: Any) -> pd.DataFrame:
         """Rows of a SELECT with `{name:Type}` placeholders bound from `params`; every stored thing once."""
         frame: pd.DataFrame = self._guard(
-            lambda: self.client.query_df(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+            lambda: self.client.query_df(sql, parameters=params or None, settings=self._read_settings())
         )
         return frame
 
     def read_arrow(self, sql: str, **params: Any) -> pa.Table:
         """As `read`, into Arrow: cheaper for wide or long results."""
         return self._guard(
-            lambda: self.client.query_arrow(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+            lambda: self.client.query_arrow(sql, parameters=params or None, settings=self._read_settings())
         )
 
     def value(self, sql: str, **params: Any) -> Any:
         """The first column of the first row."""
         rows = self._guard(
-            lambda: self.client.query(sql, parameters=params or None, settings=dict(READ_SETTINGS))
+            lambda: self.client.query(sql, parameters=params or None, settings=self._read_settings())
         ).result_rows
         return rows[0][0] if rows else None
 
@@ -167,6 +174,16 @@ class Store:
 
     def _options(self) -> dict[str, Any]:
         return {} if self.embedded else {"autogenerate_session_id": False, "send_receive_timeout": 600}
+
+    def _read_settings(self) -> dict[str, Any]:
+        """READ_SETTINGS, less what a read-only user may not send because its profile sets it already."""
+        known = self.client.server_settings
+        fixed = {name for name, value in READ_SETTINGS.items() if name in known and known[name].readonly}
+        return {
+            name: value
+            for name, value in READ_SETTINGS.items()
+            if name not in fixed or (name == "final" and str(known[name].value) != str(value))
+        }
 
     def _migrate(self) -> None:
         admin = self._admin()

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from ingest import settings as settings_room
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
-from ui import commands_find, commands_store
+from ui import commands_find, commands_run, commands_store
 from ui.command import FAILED, USAGE, Command
 
-COMMANDS: tuple[Command, ...] = (*commands_find.COMMANDS, *commands_store.COMMANDS)
+COMMANDS: tuple[Command, ...] = (*commands_run.COMMANDS, *commands_find.COMMANDS, *commands_store.COMMANDS)
 GROUPS = {
     "tickets": "open, update, close and reopen tickets",
     "dead-letters": "what could not be stored, and trying again",

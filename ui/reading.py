@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,8 +22,9 @@ SPANS = {"15 min": "15m", "1 hour": "1h", "24 hours": "24h", "7 days": "7d", "14
 
 @st.cache_resource
 def store_url() -> str:
-    """Where the store is, from the settings this process was started with."""
-    return settings.load().store
+    """Where the store is: `--store` behind the script's name, else the settings this process was started with."""
+    given = sys.argv[sys.argv.index("--store") + 1] if "--store" in sys.argv[:-1] else None
+    return settings.load(store=given).store
 
 
 def ask(question: Callable[..., T], *args: Any, **named: Any) -> T:
