@@ -1,0 +1,169 @@
+"""Slow without reason: stages whose time neither their work, nor their waiting, nor their purpose justifies.
+
+Must stay true: a stage is named only when the interval of its loss excludes nothing-to-gain. docs/slow.md has the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from analytics.expectation import Expectation, learn
+from analytics.findings import Analyzer, Finding, finding_key
+from analytics.slow_evidence import effect_for, evidence
+from analytics.slow_load import Data, load
+from analytics.slow_residual import MEASURED_CAUSES, Loss, first_cause, interval, losses, lost_seconds
+from analytics.slow_say import query_of, say
+from analytics.slow_stage import Array, stages
+from analytics.slow_waste import smallest_rates
+
+MIN_TRACES = 200
+MIN_LOSS_MS = 10.0
+MIN_LOSS_SHARE = 0.015
+HIT_SHARE, HIT_DEPTH = 0.03, 0.12
+SECOND_SHARE = 0.4
+EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All traces of the window: how many, their mean and p95 in ms, and the sampled end-to-end times by trace."""
+
+    traces: int
+    mean_ms: float
+    p95_ms: float
+    trace_ms: dict[str, float]
+
+
+def find(data: Data) -> Sequence[Finding]:
+    """Findings of kind `slow`, worst first. Fewer than MIN_TRACES traces: none."""
+    judged = stages(data)
+    if data.traces < MIN_TRACES or not judged:
+        return []
+    expectations = learn(judged, data.need)
+    small = smallest_rates(judged, expectations)
+    traffic = _traffic(data)
+    found: list[Finding] = []
+    for stage, expected in zip(judged, expectations, strict=True):
+        found += _of_stage(data, traffic, losses(stage, expected, data.need, small))
+    return sorted(found, key=lambda item: (-item.lost_low, item.key))
+
+
+def expectations(data: Data) -> list[tuple[str, str, Expectation]]:
+    """(service, stage, expectation) of every stage that can be judged."""
+    judged = stages(data)
+    return [(s.service, s.name, e) for s, e in zip(judged, learn(judged, data.need), strict=True)]
+
+
+def _traffic(data: Data) -> Traffic:
+    """End to end from the traces whose hash is in every stage's sample, so that no kind of trace counts twice."""
+    by_trace = data.runs.groupby("trace", sort=True)["trace_ms"].max()
+    times = by_trace.to_numpy(float)
+    return Traffic(
+        data.traces,
+        float(times.mean()),
+        float(np.quantile(times, 0.95)),
+        dict(zip(by_trace.index.astype(str), times.tolist(), strict=True)),
+    )
+
+
+def _of_stage(data: Data, traffic: Traffic, loss: Loss) -> list[Finding]:
+    cause, others = first_cause(loss)
+    found = []
+    if _worth(traffic, loss, cause, MIN_LOSS_SHARE):
+        found.append(_finding(data, traffic, loss, cause, others))
+    main = float(loss.of(cause).sum())
+    for other in others:
+        if not found or other == "unknown" or float(loss.of(other).sum()) < SECOND_SHARE * main:
+            continue
+        if _worth(traffic, loss, other, 2 * MIN_LOSS_SHARE):
+            found.append(_finding(data, traffic, loss, other, ()))
+    return found
+
+
+def _worth(traffic: Traffic, loss: Loss, cause: str, share: float) -> bool:
+    """Per trace, the lower bound of the loss exceeds max(10 ms, 1.5 % end to end); or a few traces lose much."""
+    lost = loss.of(cause)
+    low, _ = interval(loss.stage, lost, cause in MEASURED_CAUSES)
+    if low <= 0:
+        return False
+    if 1e3 * low / traffic.traces > max(MIN_LOSS_MS, share * traffic.mean_ms):
+        return True
+    deep = lost / np.maximum(loss.stage.fact("trace_ms"), 1.0) >= HIT_DEPTH
+    return float(deep.sum()) * loss.stage.weight / traffic.traces >= HIT_SHARE
+
+
+def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple[str, ...]) -> Finding:
+    stage, lost = loss.stage, loss.of(cause)
+    hit = lost > 0
+    effect = effect_for(loss, cause)
+    where = effect.feature.name if effect and effect.feature.group in ("dimension", "host", "version") else ""
+    low, high = interval(stage, lost, cause in MEASURED_CAUSES)
+    seconds = lost_seconds(stage, lost)
+    share = _share_of_p95(traffic, loss, lost)
+    saving = float(lost[hit].mean())
+    words = say(loss, cause, saving, where, data.need)
+    frame = stage.frame
+    times = frame["ts"].to_numpy(float)[hit]
+    worst = np.argsort(-lost, kind="stable")[: EXAMPLES * 4]
+    names = tuple(dict.fromkeys(frame["trace"].to_numpy(str)[worst]))[:EXAMPLES]
+    subject = {
+        "service": stage.service,
+        "stage": stage.name,
+        "tier": stage.tier,
+        "model": stage.model,
+        "tool": stage.tool,
+        "dimension": where,
+    }
+    return Finding(
+        key=finding_key("slow", stage.service, stage.name, cause),
+        kind="slow",
+        subject=subject,
+        title=words.title,
+        cause=cause,
+        severity=_severity(seconds / max(traffic.traces * traffic.mean_ms / 1e3, 1e-9), share),
+        lost_seconds=round(seconds, 3),
+        lost_low=round(low, 3),
+        lost_high=round(high, 3),
+        share_of_e2e_p95=round(share, 4),
+        requests=round(float(hit.sum()) * stage.weight),
+        users=int(frame.loc[hit, "user"].replace("", np.nan).nunique()),
+        evidence=evidence(loss, cause, data.need),
+        recommendation=words.recommendation,
+        effort=words.effort,
+        expected_saving_ms=round(saving, 1),
+        verify=words.verify,
+        trace_ids=names,
+        window=data.window,
+        first_seen=_moment(times.min()),
+        last_seen=_moment(times.max()),
+        query=query_of(stage, data.window),
+        other_causes=others,
+    )
+
+
+def _severity(share_of_time: float, share_of_p95: float) -> str:
+    weight = max(share_of_time, share_of_p95)
+    for name, floor in (("critical", 0.25), ("high", 0.10), ("medium", 0.03)):
+        if weight >= floor:
+            return name
+    return "low"
+
+
+def _share_of_p95(traffic: Traffic, loss: Loss, lost: Array) -> float:
+    """By how much the p95 of all sampled traces would fall if this loss were gone."""
+    gone: dict[str, float] = {}
+    for trace, ms in zip(loss.stage.frame["trace"].to_numpy(str), lost.tolist(), strict=True):
+        gone[trace] = gone.get(trace, 0.0) + ms
+    after = np.array([max(ms - gone.get(trace, 0.0), 0.0) for trace, ms in traffic.trace_ms.items()])
+    return max(0.0, 1.0 - float(np.quantile(after, 0.95)) / max(traffic.p95_ms, 1e-9))
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+ANALYZER = Analyzer("slow", load, find)

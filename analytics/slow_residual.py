@@ -1,0 +1,159 @@
+"""From runs to lost seconds: both ledgers of one stage by cause, with a bootstrap interval over whole minutes.
+
+Must stay true: no millisecond is counted under two causes, and a loss off the critical path counts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analytics.expectation import Expectation
+from analytics.expectation_needs import Needs
+from analytics.slow_features import Feature, features, marks
+from analytics.slow_select import LOAD_EFFECT, Effect, select
+from analytics.slow_stage import Array, Stage
+from analytics.slow_waste import wastes
+
+WAIT_FLOOR_MS = 15.0
+WAIT_FLOOR_SHARE = 0.05
+DRAWS = 400
+MODEL_ERROR = 0.33
+MEASURED_ERROR = 0.10
+MEASURED_CAUSES = frozenset({"retry", "queueing", "batch_stall", "lock_wait", "context_init"})
+UNKNOWN_SHARE = 0.30
+HEAVY_EXCESS = 0.35
+ALWAYS_ON = 0.6
+CPU_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Lost ms per run on the critical path by cause, with how it was explained. `measured`: read off the runs, not modelled."""
+
+    stage: Stage
+    expected: Expectation
+    by_cause: Mapping[str, Array]
+    effects: tuple[Effect, ...]
+
+    def total(self) -> Array:
+        return sum(self.by_cause.values(), np.zeros(len(self.stage.service_ms)))
+
+    def of(self, cause: str) -> Array:
+        return self.by_cause.get(cause, np.zeros(len(self.stage.service_ms)))
+
+
+def losses(stage: Stage, expected: Expectation, need: Needs, small: Array) -> Loss:
+    """Everything one stage loses, by cause."""
+    found: dict[str, Array] = dict(_measured(stage))
+    effects: list[Effect] = []
+    excess = np.zeros(len(stage.service_ms))
+    if stage.known_share >= 0.8:
+        logs = np.log(stage.service_ms / expected.usual_ms)
+        effects = select(logs, stage.block, features(stage))
+        shift, parts = _explained(stage, effects)
+        for cause, lost in parts.items():
+            found[cause] = found.get(cause, 0.0) + lost
+        excess = np.where(stage.known, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
+    cause = _of_the_rest(stage, expected, excess)
+    if cause:
+        found[cause] = found.get(cause, 0.0) + excess
+    for waste, lost in wastes(stage, expected, need, small).items():
+        room = np.maximum(
+            stage.service_ms * 0.98 - sum((found[c] for c in found if c not in MEASURED_CAUSES), 0.0), 0.0
+        )
+        found[waste] = found.get(waste, 0.0) + np.minimum(lost, room)
+    return Loss(stage, expected, {cause: lost * stage.on_path for cause, lost in found.items()}, tuple(effects))
+
+
+def _measured(stage: Stage) -> Mapping[str, Array]:
+    floor = np.maximum(WAIT_FLOOR_MS, WAIT_FLOOR_SHARE * stage.service_ms)
+    found = {}
+    for cause, spent in stage.parts.items():
+        lost = spent if cause == "retry" else np.maximum(spent - floor, 0.0)
+        if lost.any():
+            found[cause] = lost
+    return found
+
+
+def _explained(stage: Stage, effects: Sequence[Effect]) -> tuple[Array, Mapping[str, Array]]:
+    """ms per run that go with the chosen features: t (1 - exp(-sum)), split in proportion to the log effects."""
+    pulls = [np.maximum(effect.log_effect * effect.feature.values, 0.0) for effect in effects if not _natural(effect)]
+    named = [effect for effect in effects if not _natural(effect)]
+    if not named:
+        return np.zeros(len(stage.service_ms)), {}
+    total = np.sum(pulls, axis=0)
+    shift = stage.service_ms * (1.0 - np.exp(-total))
+    parts: dict[str, Array] = {}
+    for effect, pull in zip(named, pulls, strict=True):
+        cause = cause_of(stage, effect.feature)
+        parts[cause] = parts.get(cause, 0.0) + shift * pull / np.maximum(total, 1e-12)
+    return shift, parts
+
+
+def _natural(effect: Effect) -> bool:
+    """Mild slowing with load is how batching works; only a steep one is a hidden queue."""
+    if effect.feature.group != "load":
+        return False
+    low, high = np.quantile(effect.feature.values, (0.1, 0.9))
+    return bool(effect.log_effect * (high - low) < LOAD_EFFECT)
+
+
+def cause_of(stage: Stage, feature: Feature) -> str:
+    """A stretch of time has no cause of its own: outside tools it is unknown, a tool's is its dependency's, a gap's the network's."""
+    if feature.group != "time":
+        return feature.cause
+    if stage.tool or stage.kind == "fetch":
+        return "slow_dependency"
+    return "network_hop" if stage.kind == "gap" else "unknown"
+
+
+def _of_the_rest(stage: Stage, expected: Expectation, excess: Array) -> str:
+    """The cause of what no feature explains, or '' where it is natural variation."""
+    if not expected.bad:
+        heavy = float(excess.mean()) > HEAVY_EXCESS * float(expected.healthy_mean_ms.mean())
+        return "unknown" if heavy and expected.source in ("peers", "tier") else ""
+    if float(excess.mean()) <= 0:
+        return ""
+    if stage.kind == "gap":
+        return "network_hop"
+    cpu = stage.fact("ev_cpu_ms")
+    if np.isfinite(cpu).mean() > 0.5 and float(np.nanmedian(cpu / stage.service_ms)) > CPU_SHARE and stage.model:
+        return "cpu_blocking"
+    always = [mark for mark in marks(stage) if float(mark.on.mean()) > ALWAYS_ON]
+    if always:
+        return max(always, key=lambda mark: (float(mark.on.mean()), mark.cause)).cause
+    return "unknown"
+
+
+def first_cause(loss: Loss) -> tuple[str, tuple[str, ...]]:
+    """(the cause with the largest saving, the others above a fifth of it); unknown where the named ones explain under 30 %."""
+    sums = {cause: float(lost.sum()) for cause, lost in loss.by_cause.items() if float(lost.sum()) > 0}
+    if not sums:
+        return "unknown", ()
+    total = sum(sums.values())
+    order = sorted(sums, key=lambda cause: (-sums[cause], cause))
+    named = [cause for cause in order if cause != "unknown"]
+    if not named or sum(sums[cause] for cause in named) < UNKNOWN_SHARE * total:
+        return "unknown", tuple(named)
+    return named[0], tuple(cause for cause in order if cause != named[0] and sums[cause] >= 0.2 * sums[named[0]])
+
+
+def interval(stage: Stage, lost: Array, measured: bool) -> tuple[float, float]:
+    """90 % interval of the window's lost seconds: minutes are drawn again, then widened for model error by exp(+-0.33 z)."""
+    per_block = np.bincount(np.unique(stage.block, return_inverse=True)[1], weights=lost)
+    source = np.random.default_rng(20_131)
+    draws = source.multinomial(len(per_block), np.full(len(per_block), 1 / len(per_block)), size=DRAWS)
+    sums = (draws @ per_block) * stage.weight / 1e3
+    error = MEASURED_ERROR if measured else MODEL_ERROR
+    wide = sums * np.exp(source.normal(0.0, error, DRAWS) - error**2 / 2)
+    low, high = np.quantile(wide, (0.05, 0.95))
+    return float(low), float(high)
+
+
+def lost_seconds(stage: Stage, lost: Array) -> float:
+    """The window's lost seconds: the sample's mean times all runs."""
+    return math.fsum(lost.tolist()) * stage.weight / 1e3
