@@ -56,7 +56,7 @@ class Templates:
 
     def text(self, template_id: str) -> str:
         """The pattern as people read it."""
-        return _readable(self._order[self.resolve(template_id)])
+        return readable(self._order[self.resolve(template_id)])
 
     def atoms(self, template_id: str) -> tuple[str, ...]:
         return self._order[self.resolve(template_id)]
@@ -128,7 +128,8 @@ class Templates:
         return None
 
 
-def _readable(atoms: Sequence[str]) -> str:
+def readable(atoms: Sequence[str]) -> str:
+    """A pattern as people write it."""
     text = " ".join(atoms)
     for mark in ",;:)]}.=":
         text = text.replace(f" {mark}", mark)

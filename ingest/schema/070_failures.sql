@@ -22,12 +22,57 @@ CREATE TABLE IF NOT EXISTS failures
     Frames Array(String) CODEC(ZSTD(3)),
     Context Map(LowCardinality(String), String) CODEC(ZSTD(1)),
     ClusterId String DEFAULT '' CODEC(ZSTD(1)),
-    Revision UInt64 DEFAULT toUnixTimestamp64Milli(now64(3))
+    Revision UInt64 DEFAULT toUnixTimestamp64Milli(now64(3)),
+    PatternId String DEFAULT '' CODEC(ZSTD(1)),
+    Echo UInt8 DEFAULT 0,
+    Recovered UInt8 DEFAULT 0,
+    Lost UInt64 DEFAULT 0 CODEC(ZSTD(1))
 )
 ENGINE = ReplacingMergeTree(Revision)
 PARTITION BY toYYYYMM(Timestamp)
 ORDER BY (toDate(Timestamp), TraceId, SpanId)
 SETTINGS non_replicated_deduplication_window = 1000;
+
+-- What the texts looked like, oldest first; AliasOf names the older template that took this one in.
+CREATE TABLE IF NOT EXISTS failure_templates
+(
+    TemplateId String,
+    Atoms Array(String) CODEC(ZSTD(3)),
+    AliasOf String DEFAULT '',
+    Place UInt64,
+    UpdatedAt DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY TemplateId;
+
+-- One row a pattern (template + error type + code + stage) and the cluster it belongs to, for good.
+CREATE TABLE IF NOT EXISTS failure_patterns
+(
+    PatternId String,
+    TemplateId String,
+    ErrorType String,
+    Code String,
+    Stage String,
+    Frames Array(String) CODEC(ZSTD(3)),
+    Scene String,
+    ClusterId String,
+    Place UInt64,
+    UpdatedAt DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY PatternId;
+
+-- A person's word on two clusters or patterns: the same problem (1) or not (0). Never undone by the machine.
+CREATE TABLE IF NOT EXISTS failure_verdicts
+(
+    One String,
+    Other String,
+    Same UInt8,
+    Note String DEFAULT '',
+    At DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(At)
+ORDER BY (One, Other);
 
 CREATE TABLE IF NOT EXISTS failure_clusters
 (
