@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 kafka:  ## Apache Kafka (KRaft, one node) on 127.0.0.1:9092, without containers; needs Java 17 and Maven; Ctrl-C stops it
-	@bash deploy/local-kafka/start.sh
+	@bash deploy/local-kafka/run
 
 lock:  ## write requirements.lock anew from a clean environment
 	@rm -rf target/lock && $(MAKE) --no-print-directory python && $$(cat target/python) -m venv target/lock
