@@ -1,0 +1,102 @@
+"""OTLP trace protobuf written by hand, many times faster than message objects. A test decodes every field with the official classes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+Value = str | bool | int | float
+_FIXED64 = struct.Struct("<Q")
+_DOUBLE = struct.Struct("<d")
+
+
+def varint(number: int) -> bytes:
+    """Base-128 of a non-negative integer below 2**64."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(tag: int, body: bytes) -> bytes:
+    """A length-delimited field whose tag byte is `tag`."""
+    return bytes((tag,)) + varint(len(body)) + body
+
+
+@lru_cache(maxsize=20_000)
+def _text_pair(tag: int, key: str, value: str) -> bytes:
+    return field(tag, _key(key) + field(0x12, field(0x0A, value.encode("utf-8", "replace"))))
+
+
+@lru_cache(maxsize=2_000)
+def _key(key: str) -> bytes:
+    return field(0x0A, key.encode("utf-8", "replace"))
+
+
+def pair(tag: int, key: str, value: Value) -> bytes:
+    """One KeyValue as field `tag`; integers must fit 63 bits."""
+    if isinstance(value, str):
+        return _text_pair(tag, key, value)
+    if isinstance(value, bool):
+        return field(tag, _key(key) + (b"\x12\x02\x10\x01" if value else b"\x12\x02\x10\x00"))
+    if isinstance(value, int):
+        number = varint(value & 0xFFFFFFFFFFFFFFFF)
+        return field(tag, _key(key) + b"\x12" + bytes((len(number) + 1,)) + b"\x18" + number)
+    return field(tag, _key(key) + b"\x12\x09\x21" + _DOUBLE.pack(value))
+
+
+def pairs(tag: int, attributes: Mapping[str, Value]) -> bytes:
+    """KeyValues one after another as repeated field `tag`."""
+    return b"".join([pair(tag, key, value) for key, value in attributes.items()])
+
+
+SPAN_ATTRIBUTE, EVENT_ATTRIBUTE, RESOURCE_ATTRIBUTE = 0x4A, 0x1A, 0x0A
+
+
+def event(time_ns: int, name: str, attributes: Mapping[str, Value]) -> bytes:
+    """A span event as field 11 of a span."""
+    return field(
+        0x5A, b"\x09" + _FIXED64.pack(time_ns) + field(0x12, name.encode()) + pairs(EVENT_ATTRIBUTE, attributes)
+    )
+
+
+def status(failed: bool, message: str) -> bytes:
+    """Field 15 of a span: Unset (nothing) or Error with its message."""
+    if not failed:
+        return b""
+    return field(0x7A, (field(0x12, message.encode("utf-8", "replace")) if message else b"") + b"\x18\x02")
+
+
+def span(ids: bytes, name: bytes, kind: int, times_ns: tuple[int, int], rest: bytes) -> bytes:
+    """A span as field 2 of ScopeSpans. `ids` from `identity`, `rest` = attributes, events, status; times are start and end."""
+    body = b"".join(
+        (
+            ids,
+            field(0x2A, name),
+            b"\x30",
+            bytes((kind,)),
+            b"\x39",
+            _FIXED64.pack(times_ns[0]),
+            b"\x41",
+            _FIXED64.pack(times_ns[1]),
+            rest,
+        )
+    )
+    return field(0x12, body)
+
+
+def identity(trace_id: bytes, span_id: bytes, parent_id: bytes) -> bytes:
+    """Fields 1, 2 and 4 of a span: 16, 8 and 8 (or no) bytes."""
+    out = b"\x0a\x10" + trace_id + b"\x12\x08" + span_id
+    return out + b"\x22\x08" + parent_id if parent_id else out
+
+
+def resource_spans(resource: Mapping[str, Value], scope: tuple[str, str], spans: Iterable[bytes]) -> bytes:
+    """One ResourceSpans as field 1 of an export request, around spans already encoded."""
+    named = field(0x0A, field(0x0A, scope[0].encode()) + field(0x12, scope[1].encode()))
+    return field(0x0A, field(0x0A, pairs(RESOURCE_ATTRIBUTE, resource)) + field(0x12, named + b"".join(spans)))
