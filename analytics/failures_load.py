@@ -27,11 +27,11 @@ APART = {
     "Host": "host",
 }
 _IN = "f.Timestamp >= {start:DateTime64(9)} AND f.Timestamp < {end:DateTime64(9)}"
-_CLUSTER = (
+CLUSTER = (
     "transform(if(p.ClusterId = '', f.ClusterId, p.ClusterId), {olds:Array(String)}, {news:Array(String)}, "
     "if(p.ClusterId = '', f.ClusterId, p.ClusterId))"
 )
-_FROM = "failures AS f LEFT JOIN failure_patterns AS p ON f.PatternId = p.PatternId"
+FROM = "failures AS f LEFT JOIN failure_patterns AS p ON f.PatternId = p.PatternId"
 
 
 def representatives(store: Store) -> dict[str, str]:
@@ -139,9 +139,9 @@ def _counts(store: Store, window: Window, common: dict[str, Any]) -> pd.DataFram
     return store.read(
         "SELECT cluster_id, count() AS count, sum(n) AS events, sum(healed) AS recovered, sum(lost) / 1e9 AS lost_seconds, "
         "uniqExactIf(user, user != '') AS users, min(first) AS first_seen, max(last) AS last_seen, topKWeighted(1)(scene, n)[1] AS scene "
-        f"FROM (SELECT {_CLUSTER} AS cluster_id, f.TraceId AS TraceId, count() AS n, max(f.Recovered) AS healed, "
+        f"FROM (SELECT {CLUSTER} AS cluster_id, f.TraceId AS TraceId, count() AS n, max(f.Recovered) AS healed, "
         "max(f.Lost) AS lost, max(f.UserId) AS user, min(f.Timestamp) AS first, max(f.Timestamp) AS last, "
-        f"any(if(p.Scene = '', 'new', p.Scene)) AS scene FROM {_FROM} WHERE {_IN} AND f.Echo = 0 "
+        f"any(if(p.Scene = '', 'new', p.Scene)) AS scene FROM {FROM} WHERE {_IN} AND f.Echo = 0 "
         "GROUP BY cluster_id, TraceId) GROUP BY cluster_id ORDER BY cluster_id",
         start=window.start,
         end=window.end,
@@ -151,7 +151,7 @@ def _counts(store: Store, window: Window, common: dict[str, Any]) -> pd.DataFram
 
 def _first_seen(store: Store, common: dict[str, Any]) -> dict[str, Any]:
     rows = store.read(
-        f"SELECT {_CLUSTER} AS cluster_id, min(f.Timestamp) AS first FROM {_FROM} WHERE f.Echo = 0 GROUP BY cluster_id",
+        f"SELECT {CLUSTER} AS cluster_id, min(f.Timestamp) AS first FROM {FROM} WHERE f.Echo = 0 GROUP BY cluster_id",
         **common,
     )
     return dict(zip(rows["cluster_id"], rows["first"], strict=True)) if len(rows) else {}
@@ -161,7 +161,7 @@ def _values(store: Store, window: Window, common: dict[str, Any]) -> pd.DataFram
     """Requests a cluster and dimension value."""
     pairs = ", ".join(f"('{name}', toString(f.{name}))" for name in DIMENSIONS)
     return store.read(
-        f"SELECT {_CLUSTER} AS cluster_id, pair.1 AS name, pair.2 AS value, count() AS n FROM {_FROM} "
+        f"SELECT {CLUSTER} AS cluster_id, pair.1 AS name, pair.2 AS value, count() AS n FROM {FROM} "
         f"ARRAY JOIN [{pairs}] AS pair WHERE {_IN} AND f.Echo = 0 GROUP BY cluster_id, name, value "
         "ORDER BY cluster_id, name, n DESC, value LIMIT 5 BY cluster_id, name",
         start=window.start,
@@ -213,15 +213,15 @@ def _described(values: pd.DataFrame, usual: dict[tuple[str, str, str], float]) -
 def _samples(store: Store, window: Window, common: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Five traces and the commonest message of each cluster."""
     traces = store.read(
-        f"SELECT {_CLUSTER} AS cluster_id, f.TraceId AS TraceId, max(f.Timestamp) AS at FROM {_FROM} WHERE {_IN} AND f.Echo = 0 "
+        f"SELECT {CLUSTER} AS cluster_id, f.TraceId AS TraceId, max(f.Timestamp) AS at FROM {FROM} WHERE {_IN} AND f.Echo = 0 "
         "GROUP BY cluster_id, TraceId ORDER BY cluster_id, at DESC, TraceId LIMIT 5 BY cluster_id",
         start=window.start,
         end=window.end,
         **common,
     )
     messages = store.read(
-        f"SELECT {_CLUSTER} AS cluster_id, substring(f.Message, 1, 2000) AS text, count() AS n, any(nt.Atoms) AS atoms "
-        f"FROM {_FROM} LEFT JOIN failure_templates AS nt ON p.TemplateId = nt.TemplateId WHERE {_IN} AND f.Echo = 0 "
+        f"SELECT {CLUSTER} AS cluster_id, substring(f.Message, 1, 2000) AS text, count() AS n, any(nt.Atoms) AS atoms "
+        f"FROM {FROM} LEFT JOIN failure_templates AS nt ON p.TemplateId = nt.TemplateId WHERE {_IN} AND f.Echo = 0 "
         "GROUP BY cluster_id, text ORDER BY cluster_id, n DESC, text LIMIT 1 BY cluster_id",
         start=window.start,
         end=window.end,

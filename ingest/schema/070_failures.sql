@@ -118,3 +118,18 @@ CREATE TABLE IF NOT EXISTS alerts
 )
 ENGINE = ReplacingMergeTree(UpdatedAt)
 ORDER BY Key;
+
+-- Who may act on a ticket now. Two rows with one deduplication token are one row: the first sender has won.
+CREATE TABLE IF NOT EXISTS ticket_claims
+(
+    Environment LowCardinality(String),
+    Sink LowCardinality(String),
+    Key String,
+    Epoch UInt64,
+    Owner String,
+    Released UInt8,
+    At DateTime64(3)
+)
+ENGINE = MergeTree
+ORDER BY (Environment, Sink, Key, Epoch)
+SETTINGS non_replicated_deduplication_window = 10000;
