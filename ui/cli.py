@@ -15,9 +15,43 @@ from ingest import settings as settings_room
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
 from ui import commands_find, commands_run, commands_store
-from ui.command import FAILED, USAGE, Command
+from ui.command import DONE, FAILED, USAGE, Command
 
-COMMANDS: tuple[Command, ...] = (*commands_run.COMMANDS, *commands_find.COMMANDS, *commands_store.COMMANDS)
+
+def stack_options(parser: ArgumentParser) -> None:
+    from instrumented_stack.__main__ import add_run_options
+
+    add_run_options(parser)
+
+
+def stack_run(args: Namespace, _: Settings) -> int:
+    """Run the instrumented stack; it speaks OTLP and knows nothing of us."""
+    from instrumented_stack.__main__ import start
+    from instrumented_stack.errors import ScenarioError
+
+    try:
+        outcome = start(args)
+    except ScenarioError as err:
+        raise BadSetting("--scenario", str(args.scenario), f"a scenario that can be run: {err}") from err
+    except OSError as err:
+        raise StagescopeError(f"cannot write telemetry: {err}") from err
+    print(f"{outcome.requests:,} requests, {outcome.failed:,} failed, {outcome.spans:,} spans")
+    return DONE
+
+
+STACK = Command(
+    "stack run",
+    "run the instrumented three-tier agent stack on simulated engines and send its telemetry",
+    "stagescope stack run --scenario prompt_bloat --otlp http://127.0.0.1:4318 --speed max",
+    stack_options,
+    stack_run,
+)
+COMMANDS: tuple[Command, ...] = (
+    *commands_run.COMMANDS,
+    *commands_find.COMMANDS,
+    *commands_store.COMMANDS,
+    STACK,
+)
 GROUPS = {
     "tickets": "open, update, close and reopen tickets",
     "dead-letters": "what could not be stored, and trying again",

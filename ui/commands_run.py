@@ -1,4 +1,4 @@
-"""Commands that run until they are stopped: ui, watch."""
+"""Commands that run until they are stopped: up, watch, ui."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from ingest.settings import Settings
-from ui.command import DONE, Command
+from ui.command import DONE, Command, duration_s, writing
 
 
 def child_option(parser: ArgumentParser) -> None:
@@ -19,6 +19,41 @@ def port_option(parser: ArgumentParser, *names: str) -> None:
         field = Settings.__dataclass_fields__[name]
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=int, metavar="N", help=f"{field.metadata['help']} (default {field.default})")
+
+
+def up_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--no-ui", action="store_true", help="without the pages")
+    parser.add_argument("--host", help="address that every server listens on (default 127.0.0.1)")
+    port_option(parser, "otlp_grpc_port", "otlp_http_port", "clickhouse_port", "ui_port")
+
+
+def up(args: Namespace, settings: Settings) -> int:
+    """Everything in one process, until Ctrl-C."""
+    from ui import up as room
+
+    return room.run(settings, pages=not args.no_ui)
+
+
+def watch_options(parser: ArgumentParser) -> None:
+    child_option(parser)
+    parser.add_argument("--every", default="30s", metavar="DURATION", help="how often the analyzers look (default 30s)")
+    parser.add_argument("--last", default="7d", metavar="DURATION", help="how far back they look (default 7d)")
+
+
+def watch(args: Namespace, settings: Settings) -> int:
+    """Build stage runs and analyze, until told to stop."""
+    from analytics import run
+    from ingest import mapping
+    from ui import children, watching
+    from ui.up import until_told_to_stop
+
+    run.last(args.last)
+    pace = watching.Pace(duration_s(args.every, "--every"), args.last)
+    if args.with_parent:
+        children.end_with_parent()
+    with until_told_to_stop() as stop, writing(settings) as store:
+        watching.watch(store, pace, mapping.load(settings.stages or None), stop)
+    return DONE
 
 
 def ui_options(parser: ArgumentParser) -> None:
@@ -40,5 +75,19 @@ def ui(args: Namespace, settings: Settings) -> int:
 
 
 COMMANDS = (
+    Command(
+        "up",
+        "receiver, pipeline, analyzers, ClickHouse interface and pages, in one place on an embedded store",
+        "stagescope up --store ./my-data      # then send OTLP to 127.0.0.1:4317 (gRPC) or :4318 (HTTP)",
+        up_options,
+        up,
+    ),
+    Command(
+        "watch",
+        "build stage runs and run the analyzers, again and again",
+        "stagescope watch --store http://stagescope:secret@clickhouse:8123/stagescope --every 1m",
+        watch_options,
+        watch,
+    ),
     Command("ui", "the pages alone, reading an existing store", "stagescope ui --ui-port 8600", ui_options, ui),
 )
