@@ -14,7 +14,9 @@ from instrumented_stack.errors import ScenarioError
 from instrumented_stack.stack import Outcome, Overrides, run
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
-EXAMPLE = "example:\n  python -m instrumented_stack run --scenario prompt_bloat --otlp http://127.0.0.1:4318 --speed max"
+EXAMPLE = (
+    "example:\n  python -m instrumented_stack run --scenario prompt_bloat --otlp http://127.0.0.1:4318 --speed max"
+)
 
 
 def positive(text: str) -> float:
@@ -44,10 +46,15 @@ def scenario_path(text: str) -> Path:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
-        prog="instrumented_stack", description=__doc__, epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="instrumented_stack",
+        description=__doc__,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True)
-    go = commands.add_parser("run", help="run a scenario", epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter)
+    go = commands.add_parser(
+        "run", help="run a scenario", epilog=EXAMPLE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_run_options(go)
     commands.add_parser("scenarios", help="list the scenarios that come with the package")
     return top
@@ -55,11 +62,19 @@ def parser() -> argparse.ArgumentParser:
 
 def add_run_options(go: argparse.ArgumentParser) -> None:
     """The options of `run`; other front ends may add them to a parser of their own."""
-    go.add_argument("--scenario", required=True, type=scenario_path, help="a .toml file, or a shipped name such as prompt_bloat")
-    go.add_argument("--otlp", required=True, help="http://host:4318, a folder (protobuf files), or a .jsonl file (OTLP JSON)")
+    go.add_argument(
+        "--scenario", required=True, type=scenario_path, help="a .toml file, or a shipped name such as prompt_bloat"
+    )
+    go.add_argument(
+        "--otlp", required=True, help="http://host:4318, a folder (protobuf files), or a .jsonl file (OTLP JSON)"
+    )
     go.add_argument("--rps", type=positive, help="requests per second, instead of the scenario's")
-    go.add_argument("--seconds", type=positive, help="length of the run; the scenario's times stretch or shrink with it")
-    go.add_argument("--speed", choices=("live", "max"), default="max", help="live: real services in real time; max: virtual time")
+    go.add_argument(
+        "--seconds", type=positive, help="length of the run; the scenario's times stretch or shrink with it"
+    )
+    go.add_argument(
+        "--speed", choices=("live", "max"), default="max", help="live: real services in real time; max: virtual time"
+    )
     go.add_argument("--seed", type=int, help="another seed gives other requests of the same kind")
     go.add_argument("--start", type=instant, help="when virtual time begins; default: so that it ends now")
     go.add_argument("--truth", type=Path, help="where truth.json goes; default: beside the output, none for a URL")

@@ -57,9 +57,11 @@ class RequestMaker:
         link = Link(self.trace_id(number), b"", _common(dims), self._sampled(rng))
         task = TASKS[dims["task"]]
         text = QUESTIONS[task.name].format(n=rng.randrange(1000))
-        request = Request(number, rng, dims, task, text, link, scenario.traffic.input_scale, scenario.traffic.output_scale)
+        request = Request(
+            number, rng, dims, task, text, link, scenario.traffic.input_scale, scenario.traffic.output_scale
+        )
         request.output_tokens = arrival.output_tokens
-        request.history_tokens = arrival.input_tokens or int(rng.expovariate(1 / 250) * scenario.traffic.input_scale)
+        request.history_tokens = arrival.input_tokens or int(rng.expovariate(1 / 160) * scenario.traffic.input_scale)
         return request
 
     def trace_id(self, number: int) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from instrumented_stack.engine_sim import Answer, Ask, Engine
+from instrumented_stack.engine import Answer, Ask
+from instrumented_stack.engine_sim import Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ STAGES = {
         Stage("fact_check", "check", "middle", 128, Tokens(760, 0.4), Tokens(14, 0.35), gpu=4),
         Stage("self_reflection", "check", "middle", 144, Tokens(820, 0.4), Tokens(32, 0.3), gpu=5),
         Stage("format_render", "render", "middle", 96, Tokens(560, 0.4), Tokens(22, 0.3), gpu=6),
-        Stage("llm_generate", "generate", "core", 192, Tokens(1400, 0.5), Tokens(100, 0.55), gpu=0),
+        Stage("llm_generate", "generate", "core", 192, Tokens(720, 0.5), Tokens(100, 0.55), gpu=0),
         Stage("human_approval", "wait", "orchestrator"),
     )
 }
@@ -72,13 +72,55 @@ class Tool:
 TOOLS_BY_NAME = {
     tool.name: tool
     for tool in (
-        Tool("search", "find passages about a topic in the local document index", 0.090, 0.0080, 0.0006, 0.25, 12, 24_000),
+        Tool(
+            "search", "find passages about a topic in the local document index", 0.090, 0.0080, 0.0006, 0.25, 12, 24_000
+        ),
         Tool("calculator", "evaluate an arithmetic expression exactly", 0.012, 0.0, 0.0001, 0.2, 1, 200),
-        Tool("convert_units", "convert a quantity between units, or add and subtract dates", 0.015, 0.0, 0.0001, 0.2, 1, 240),
-        Tool("parse_document", "read the text and headings out of a PDF document", 0.240, 0.0, 0.0030, 0.3, 0, 60_000, True),
-        Tool("query_table", "answer a question over the rows of a table with filters and sums", 0.180, 0.0006, 0.0009, 0.25, 180, 36_000),
-        Tool("run_code", "run a short program in a sandbox and return what it prints", 0.450, 0.0, 0.0005, 0.35, 0, 2_000, True),
-        Tool("translate", "translate words and phrases with the company glossary", 0.040, 0.0010, 0.0004, 0.2, 20, 3_000),
+        Tool(
+            "convert_units",
+            "convert a quantity between units, or add and subtract dates",
+            0.015,
+            0.0,
+            0.0001,
+            0.2,
+            1,
+            240,
+        ),
+        Tool(
+            "parse_document",
+            "read the text and headings out of a PDF document",
+            0.240,
+            0.0,
+            0.0030,
+            0.3,
+            0,
+            60_000,
+            True,
+        ),
+        Tool(
+            "query_table",
+            "answer a question over the rows of a table with filters and sums",
+            0.180,
+            0.0006,
+            0.0009,
+            0.25,
+            180,
+            36_000,
+        ),
+        Tool(
+            "run_code",
+            "run a short program in a sandbox and return what it prints",
+            0.450,
+            0.0,
+            0.0005,
+            0.35,
+            0,
+            2_000,
+            True,
+        ),
+        Tool(
+            "translate", "translate words and phrases with the company glossary", 0.040, 0.0010, 0.0004, 0.2, 20, 3_000
+        ),
         Tool("calendar", "list, find or book meetings in the calendar", 0.060, 0.0015, 0.0004, 0.2, 30, 8_000),
         Tool("mail", "search the mailbox or draft a mail", 0.085, 0.0018, 0.0005, 0.25, 25, 18_000),
         Tool("fetch_page", "fetch a web page and return its readable text", 0.210, 0.0, 0.0020, 0.35, 0, 48_000, True),
@@ -101,11 +143,18 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("weekly_report", ("query_table", "calendar"), (), ("aggregate", "llm_generate", "format_check", "format_render")),
+        Task(
+            "weekly_report",
+            ("query_table", "calendar"),
+            (),
+            ("aggregate", "llm_generate", "format_check", "format_render"),
+        ),
         Task("question", ("search",), (), ("aggregate", "llm_generate", "format_render")),
         Task("calculation", ("calculator",), (), ("llm_generate", "format_check")),
         Task("conversion", ("convert_units",), (), ("llm_generate", "format_check")),
-        Task("document", ("parse_document",), ("outline",), ("summarise", "llm_generate", "fact_check", "format_render")),
+        Task(
+            "document", ("parse_document",), ("outline",), ("summarise", "llm_generate", "fact_check", "format_render")
+        ),
         Task("mail_draft", ("mail",), (), ("outline", "llm_generate", "tone", "format_render")),
         Task("analysis", ("query_table", "run_code"), (), ("aggregate", "llm_generate", "fact_check", "format_check")),
         Task("translation", ("translate",), (), ("llm_generate", "tone", "format_check")),

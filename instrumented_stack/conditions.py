@@ -27,6 +27,7 @@ class Run:
     effort: float = 1.0
     extra_tokens: int = 0
     dependency_s: float = 0.0
+    closing_s: float = 0.0
     hang: bool = False
     fail_share: float = 0.0
     preemptions: float = 0.0

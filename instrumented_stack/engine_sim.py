@@ -8,57 +8,11 @@ import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
+from instrumented_stack.engine import Answer, Ask, EngineOptions
 from instrumented_stack.errors import ResourceExhausted
-from instrumented_stack.hardware import Gpu, Model, prefill_s, step_s
+from instrumented_stack.hardware import prefill_s, step_s
 
 _EPSILON = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """What vLLM calls max_num_seqs, block size, prefix caching, max model length, and the share of free memory that the cache may take."""
-
-    gpu: Gpu
-    model: Model
-    max_num_seqs: int = 32
-    block_tokens: int = 16
-    prefix_caching: bool = False
-    max_model_len: int = 16_384
-    kv_quota: float = 1.0
-    chunk_tokens: int = 512
-
-    @property
-    def kv_blocks(self) -> int:
-        """Blocks that fit beside the weights in nine tenths of the memory."""
-        free = self.gpu.memory_bytes * 0.9 - self.model.weight_bytes
-        return max(1, int(free * self.kv_quota / (self.block_tokens * self.model.kv_bytes_per_token)))
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One generation: token counts, the prefix that is the same on every call, and how much harder than the roofline it is (1 = equal).
-    `preempt_at`: generated tokens at which a neighbour takes its blocks; `hold_s`: time until it gets blocks again."""
-
-    input_tokens: int
-    output_tokens: int
-    prefix: str = ""
-    prefix_tokens: int = 0
-    effort: float = 1.0
-    preempt_at: tuple[int, ...] = ()
-    hold_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the engine knows about one finished generation. Seconds; `kv_usage` 0..1 is the highest seen while it ran."""
-
-    queue_s: float
-    first_token_s: float
-    total_s: float
-    cached_tokens: int
-    batch_size: int
-    preemptions: int
-    kv_usage: float
 
 
 @dataclass(slots=True)
@@ -119,6 +73,7 @@ class Engine:
         self._prefixes: OrderedDict[str, int] = OrderedDict()
         self._last_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.kv_blocks = options.kv_blocks
         self._chunk_s = prefill_s(options.gpu, options.model, options.chunk_tokens)
 
     async def generate(self, ask: Ask) -> Answer:
@@ -151,7 +106,7 @@ class Engine:
 
     def _check(self, ask: Ask) -> None:
         need = self._blocks(ask.input_tokens + ask.output_tokens)
-        if ask.input_tokens + ask.output_tokens > self.options.max_model_len or need > self.options.kv_blocks:
+        if ask.input_tokens + ask.output_tokens > self.options.max_model_len or need > self.kv_blocks:
             raise ResourceExhausted("GPU memory allocation failed")
 
     def _blocks(self, tokens: float) -> int:
@@ -161,7 +116,7 @@ class Engine:
         """Share of KV blocks in use, 0..1; blocks held by others on the same card count."""
         running = (*self.prefilling, *self.decoding)
         used = sum(self._blocks(item.tokens) for item in running)
-        return min(1.0, max(used / self.options.kv_blocks, self.held_share))
+        return min(1.0, max(used / self.kv_blocks, self.held_share))
 
     def rates(self) -> tuple[float, float]:
         """(prefill seconds done per second, decode tokens per second and sequence) as things stand."""
@@ -218,7 +173,7 @@ class Engine:
         if decode_rate > 0:
             first = min(self._until_stop(item) for item in self.decoding)
             waits.append(first / decode_rate)
-            free = self.options.kv_blocks - sum(self._blocks(item.tokens) for item in self.decoding)
+            free = self.kv_blocks - sum(self._blocks(item.tokens) for item in self.decoding)
             growth = sum(1 / item.ask.effort for item in self.decoding) * decode_rate / self.options.block_tokens
             waits.append(max(1.0, free + 1.0) / growth)
         return max(1e-6, min(waits)) if waits else None
@@ -251,7 +206,7 @@ class Engine:
 
     def _make_room(self, now: float) -> None:
         """Evict the youngest while the running sequences need more blocks than there are."""
-        while len(self.decoding) > 1 and self._used() > self.options.kv_blocks:
+        while len(self.decoding) > 1 and self._used() > self.kv_blocks:
             self._preempt(self.decoding.pop(), now, 0.0)
 
     def _used(self) -> int:
@@ -280,7 +235,7 @@ class Engine:
     def _admit(self, now: float) -> None:
         while self.waiting and len(self.prefilling) + len(self.decoding) < self.options.max_num_seqs:
             item = self.waiting[0]
-            if self._used() + self._blocks(item.tokens + 1) > self.options.kv_blocks:
+            if self._used() + self._blocks(item.tokens + 1) > self.kv_blocks:
                 return
             self.waiting.popleft()
             item.queue_s += now - item.waiting_since_s

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, ResourceMetrics
-
+from instrumented_stack import otlp
 from instrumented_stack.samples import COUNTER, Sample
 
 
 def to_otlp(samples: Iterable[Sample], time_ns: int, start_ns: int) -> bytes:
     """An export request with one resource per exporter and host; counters are cumulative since `start_ns`."""
-    request = ExportMetricsServiceRequest()
-    resources: dict[tuple[str, str], ResourceMetrics] = {}
-    metrics = {}
+    places: dict[tuple[str, str], dict[tuple[str, str], list[bytes]]] = {}
+    labels: dict[int, bytes] = {}
+    alive: list[Mapping[str, str]] = []
     for sample in samples:
-        key = (sample.job, sample.host)
-        if key not in resources:
-            resources[key] = request.resource_metrics.add()
-            about = {"service.name": sample.job, "host.name": sample.host, "service.instance.id": f"{sample.job}@{sample.host}"}
-            resources[key].resource.attributes.extend(_pairs({**about, "stagescope.simulated": "true"}))
-            scope = resources[key].scope_metrics.add()
-            scope.scope.name = "instrumented_stack"
-        named = (*key, sample.name)
-        if named not in metrics:
-            metrics[named] = resources[key].scope_metrics[0].metrics.add(name=sample.name)
-        metric = metrics[named]
-        if sample.kind == COUNTER:
-            metric.sum.is_monotonic = True
-            metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
-            point = metric.sum.data_points.add(time_unix_nano=time_ns, start_time_unix_nano=start_ns)
-        else:
-            point = metric.gauge.data_points.add(time_unix_nano=time_ns)
-        point.as_double = float(sample.value)
-        point.attributes.extend(_pairs(sample.labels))
-    return request.SerializeToString()
-
-
-def _pairs(labels: Mapping[str, str]) -> list[KeyValue]:
-    return [KeyValue(key=key, value=AnyValue(string_value=value)) for key, value in labels.items()]
+        known = labels.get(id(sample.labels))
+        if known is None:
+            alive.append(sample.labels)
+            known = labels[id(sample.labels)] = otlp.pairs(otlp.POINT_ATTRIBUTE, sample.labels)
+        body = otlp.point(known, (start_ns, time_ns), float(sample.value))
+        places.setdefault((sample.job, sample.host), {}).setdefault((sample.name, sample.kind), []).append(body)
+    parts = []
+    for (job, host), metrics in places.items():
+        about = {
+            "service.name": job,
+            "host.name": host,
+            "service.instance.id": f"{job}@{host}",
+            "stagescope.simulated": "true",
+        }
+        bodies = [otlp.metric(name, points, kind == COUNTER) for (name, kind), points in metrics.items()]
+        parts.append(otlp.resource_metrics(about, "instrumented_stack", bodies))
+    return b"".join(parts)
 
 
 def to_text(samples: Iterable[Sample], jobs: tuple[str, ...]) -> str:

@@ -1,4 +1,5 @@
-"""The orchestration layer: routes a request through its stages, one client span per call. The network's two legs lie between client and server span."""
+"""The orchestration layer: routes a request through its stages, one client span per call.
+The network's two legs lie between client and server span."""
 
 from __future__ import annotations
 
@@ -29,7 +30,6 @@ async def answer(world: World, request: Request, host: str, link: Link) -> None:
             await call(world, request, (stage, tool), place, span.link)
             if _again(world, request, stage):
                 await call(world, request, (stage, tool), place, span.link)
-            await asyncio.sleep(0.0015 * _spread(request))
     except (AgentError, TimeoutError, ValueError) as error:
         span.fail(error, origin=False)
         raise
@@ -58,7 +58,7 @@ def _again(world: World, request: Request, stage: str) -> bool:
 
 async def call(world: World, request: Request, step: tuple[str, str], place: Place, link: Link) -> None:
     """Call a worker: client span here, server span there, a network leg before and after it."""
-    stage, tool = step
+    stage = step[0]
     pool = workers.pool_of(world, request, stage)
     host = world.pick_host(pool, request.rng)
     span = world.tracing.start(place, f"{POOLS[pool]}/{stage}", CLIENT, link)

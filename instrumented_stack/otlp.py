@@ -9,6 +9,8 @@ from functools import lru_cache
 Value = str | bool | int | float
 _FIXED64 = struct.Struct("<Q")
 _DOUBLE = struct.Struct("<d")
+_TIMES = struct.Struct("<BBBQBQ")
+_POINT = struct.Struct("<BQBQBd")
 
 
 def varint(number: int) -> bytes:
@@ -28,9 +30,26 @@ def field(tag: int, body: bytes) -> bytes:
     return bytes((tag,)) + varint(len(body)) + body
 
 
-@lru_cache(maxsize=20_000)
+@lru_cache(maxsize=50_000)
 def _text_pair(tag: int, key: str, value: str) -> bytes:
     return field(tag, _key(key) + field(0x12, field(0x0A, value.encode("utf-8", "replace"))))
+
+
+@lru_cache(maxsize=50_000)
+def _int_pair(tag: int, key: str, value: int) -> bytes:
+    number = varint(value & 0xFFFFFFFFFFFFFFFF)
+    return field(tag, _key(key) + b"\x12" + bytes((len(number) + 1,)) + b"\x18" + number)
+
+
+@lru_cache(maxsize=2_000)
+def _double_head(tag: int, key: str) -> bytes:
+    """Everything of a double's KeyValue but its last eight bytes: its length never changes."""
+    return field(tag, _key(key) + b"\x12\x09\x21" + bytes(8))[:-8]
+
+
+@lru_cache(maxsize=2_000)
+def _flag_pair(tag: int, key: str, value: bool) -> bytes:
+    return field(tag, _key(key) + (b"\x12\x02\x10\x01" if value else b"\x12\x02\x10\x00"))
 
 
 @lru_cache(maxsize=2_000)
@@ -42,12 +61,11 @@ def pair(tag: int, key: str, value: Value) -> bytes:
     """One KeyValue as field `tag`; integers must fit 63 bits."""
     if isinstance(value, str):
         return _text_pair(tag, key, value)
+    if isinstance(value, float):
+        return _double_head(tag, key) + _DOUBLE.pack(value)
     if isinstance(value, bool):
-        return field(tag, _key(key) + (b"\x12\x02\x10\x01" if value else b"\x12\x02\x10\x00"))
-    if isinstance(value, int):
-        number = varint(value & 0xFFFFFFFFFFFFFFFF)
-        return field(tag, _key(key) + b"\x12" + bytes((len(number) + 1,)) + b"\x18" + number)
-    return field(tag, _key(key) + b"\x12\x09\x21" + _DOUBLE.pack(value))
+        return _flag_pair(tag, key, value)
+    return _int_pair(tag, key, value)
 
 
 def pairs(tag: int, attributes: Mapping[str, Value]) -> bytes:
@@ -72,22 +90,15 @@ def status(failed: bool, message: str) -> bytes:
     return field(0x7A, (field(0x12, message.encode("utf-8", "replace")) if message else b"") + b"\x18\x02")
 
 
-def span(ids: bytes, name: bytes, kind: int, times_ns: tuple[int, int], rest: bytes) -> bytes:
+def span(ids: bytes, name: str, kind: int, times_ns: tuple[int, int], rest: bytes) -> bytes:
     """A span as field 2 of ScopeSpans. `ids` from `identity`, `rest` = attributes, events, status; times are start and end."""
-    body = b"".join(
-        (
-            ids,
-            field(0x2A, name),
-            b"\x30",
-            bytes((kind,)),
-            b"\x39",
-            _FIXED64.pack(times_ns[0]),
-            b"\x41",
-            _FIXED64.pack(times_ns[1]),
-            rest,
-        )
-    )
+    body = ids + _name(name) + _TIMES.pack(0x30, kind, 0x39, times_ns[0], 0x41, times_ns[1]) + rest
     return field(0x12, body)
+
+
+@lru_cache(maxsize=2_000)
+def _name(name: str) -> bytes:
+    return field(0x2A, name.encode("utf-8", "replace"))
 
 
 def identity(trace_id: bytes, span_id: bytes, parent_id: bytes) -> bytes:
@@ -100,3 +111,24 @@ def resource_spans(resource: Mapping[str, Value], scope: tuple[str, str], spans:
     """One ResourceSpans as field 1 of an export request, around spans already encoded."""
     named = field(0x0A, field(0x0A, scope[0].encode()) + field(0x12, scope[1].encode()))
     return field(0x0A, field(0x0A, pairs(RESOURCE_ATTRIBUTE, resource)) + field(0x12, named + b"".join(spans)))
+
+
+def point(labels: bytes, times_ns: tuple[int, int], value: float) -> bytes:
+    """A NumberDataPoint (start and time in ns) as field 1 of a gauge or sum; `labels` from `pairs(POINT_ATTRIBUTE, …)`."""
+    return field(0x0A, _POINT.pack(0x11, times_ns[0], 0x19, times_ns[1], 0x21, value) + labels)
+
+
+POINT_ATTRIBUTE = 0x3A
+
+
+def metric(name: str, points: Iterable[bytes], counter: bool) -> bytes:
+    """A Metric as field 2 of ScopeMetrics: a gauge, or a cumulative monotonic sum."""
+    body = b"".join(points)
+    data = field(0x3A, body + b"\x10\x02\x18\x01") if counter else field(0x2A, body)
+    return field(0x12, field(0x0A, name.encode()) + data)
+
+
+def resource_metrics(resource: Mapping[str, Value], scope: str, metrics: Iterable[bytes]) -> bytes:
+    """One ResourceMetrics as field 1 of an export request."""
+    named = field(0x0A, field(0x0A, scope.encode()))
+    return field(0x0A, field(0x0A, pairs(RESOURCE_ATTRIBUTE, resource)) + field(0x12, named + b"".join(metrics)))

@@ -232,7 +232,9 @@ def _numbers(table: Table, key: str, width: int) -> list[tuple[float, ...]]:
     value = table.values.get(key, [])
     good = isinstance(value, list) and all(isinstance(row, list) and len(row) == width for row in value)
     if not good or any(
-        isinstance(item, bool) or not isinstance(item, int | float) or not 0 <= item < math.inf for row in value for item in row
+        isinstance(item, bool) or not isinstance(item, int | float) or not 0 <= item < math.inf
+        for row in value
+        for item in row
     ):
         raise table.refuse(key, f"must be a list of {width} finite numbers of 0 or more each, not {value!r}")
     return [tuple(float(item) for item in row) for row in value]
@@ -262,7 +264,9 @@ def _switches(table: Table) -> Switches:
         hosts={pool: hosts.whole(pool, 0, 0, 64) for pool in DEFAULT_HOSTS},
         engines=engines,
         tools=tuple(table.mix("tools", dict.fromkeys(TOOLS_BY_NAME, 1.0), TOOLS_BY_NAME)),
-        hardening=Hardening(**{item.name: hard.flag(item.name, getattr(defaults, item.name)) for item in fields(Hardening)}),
+        hardening=Hardening(
+            **{item.name: hard.flag(item.name, getattr(defaults, item.name)) for item in fields(Hardening)}
+        ),
     )
 
 
@@ -293,5 +297,3 @@ def _expect(table: Table) -> Expect:
     if not (found.cluster or (found.stage and found.cause)):
         raise table.refuse("stage", "needs stage and cause, or cluster")
     return found
-
-

@@ -84,14 +84,18 @@ def _where(table: Table, scenario: Scenario, kind: str) -> dict[str, tuple[str, 
     inner = Table(table.source, table.name, table.values.get("where", {}), table.number)
     for key in inner.values:
         if key not in WHERE_KEYS:
-            raise table.refuse("where", f"unknown dimension {key!r}{suggest(key, WHERE_KEYS)}; one of {', '.join(WHERE_KEYS)}")
+            raise table.refuse(
+                "where", f"unknown dimension {key!r}{suggest(key, WHERE_KEYS)}; one of {', '.join(WHERE_KEYS)}"
+            )
     out: dict[str, tuple[str, ...]] = {}
     for key, value in inner.values.items():
         values = tuple(str(item) for item in (value if isinstance(value, list) else [value]))
         allowed = _values(key, scenario)
         for item in values:
             if allowed and item not in allowed and not (key == "version" and kind == "regression"):
-                raise table.refuse("where", f"no request will ever have {key} = {item!r}; one of {', '.join(sorted(allowed))}")
+                raise table.refuse(
+                    "where", f"no request will ever have {key} = {item!r}; one of {', '.join(sorted(allowed))}"
+                )
         out[key] = values
     return out
 

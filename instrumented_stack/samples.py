@@ -96,7 +96,7 @@ class Sampler:
             "modelName": gpu.name,
             "Hostname": host,
         }
-        cache = engine.options.kv_blocks * engine.options.block_tokens * engine.options.model.kv_bytes_per_token
+        cache = engine.kv_blocks * engine.options.block_tokens * engine.options.model.kv_bytes_per_token
         used = min(gpu.memory_bytes * 0.98, engine.options.model.weight_bytes + gpu.memory_bytes * 0.06 + usage * cache)
         values = {
             "DCGM_FI_PROF_SM_ACTIVE": round(min(sm, 1.0), 4),
@@ -106,8 +106,14 @@ class Sampler:
             "DCGM_FI_DEV_FB_USED": round(used / MIB),
             "DCGM_FI_DEV_FB_FREE": round((gpu.memory_bytes - used) / MIB),
             "DCGM_FI_DEV_GPU_UTIL": round(100 * max(busy, sm)),
-            "DCGM_FI_DEV_POWER_USAGE": round(gpu.idle_watts + (gpu.peak_watts - gpu.idle_watts) * min(1.0, max(sm, dram)), 1),
-            "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 3 if gpu.pcie_bytes_per_s < 16e9 else 4 if gpu.pcie_bytes_per_s < 32e9 else 5,
+            "DCGM_FI_DEV_POWER_USAGE": round(
+                gpu.idle_watts + (gpu.peak_watts - gpu.idle_watts) * min(1.0, max(sm, dram)), 1
+            ),
+            "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 3
+            if gpu.pcie_bytes_per_s < 16e9
+            else 4
+            if gpu.pcie_bytes_per_s < 32e9
+            else 5,
             "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 16,
         }
         for name, value in values.items():

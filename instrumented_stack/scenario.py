@@ -23,7 +23,9 @@ CAUSES = (
 SCENES = "kv_overflow tool_timeout serialisation_crash state_deadlock resource_exhausted degraded_mode".split()
 KINDS = (*CAUSES, *SCENES)
 WHERE_KEYS = "region device user_tier version host tool task user session tier service model".split()
-GPU_KINDS = frozenset({"kv_cache_pressure", "gpu_contention", "pcie_saturation", "batch_stall", "context_init", "kv_overflow"})
+GPU_KINDS = frozenset(
+    {"kv_cache_pressure", "gpu_contention", "pcie_saturation", "batch_stall", "context_init", "kv_overflow"}
+)
 MODEL_KINDS = GPU_KINDS | {"prompt_bloat", "oversized_model"}
 TOOL_KINDS = frozenset({"tool_timeout"})
 

@@ -21,10 +21,11 @@ from instrumented_stack.samples import Sampler
 from instrumented_stack.scenario import Scenario
 from instrumented_stack.sinks import Sink, open_sink
 from instrumented_stack.telemetry import BytesTracing
-from instrumented_stack.traffic import arrivals, peak_rps
+from instrumented_stack.traffic import Arrival, arrivals, peak_rps
 from instrumented_stack.world import World
 
 NS = 1_000_000_000
+Progress = Callable[[float, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def run(
     scenario: Scenario | str | Path,
     otlp: str | Sink,
     overrides: Overrides | None = None,
-    progress: Callable[[float, int], None] | None = None,
+    progress: Progress | None = None,
     truth: str | Path | None = None,
 ) -> Outcome:
     """Run `scenario` on virtual time and write OTLP to `otlp` (URL, folder, .jsonl file or a Sink).
@@ -82,7 +83,7 @@ def run(
     start = start_of(plain, given)
     sink = open_sink(otlp) if isinstance(otlp, str) else otlp
     try:
-        outcome = run_virtual(_main(plain, start, sink, progress))
+        outcome = run_virtual(Replay(plain, start, sink).run(progress))
     finally:
         sink.close()
     target = _truth_path(otlp, truth)
@@ -100,65 +101,72 @@ def _truth_path(otlp: str | Sink, truth: str | Path | None) -> Path | None:
     return path.with_suffix(".truth.json") if path.suffix in (".jsonl", ".json") else path / "truth.json"
 
 
-async def _main(
-    scenario: Scenario, start: datetime, sink: Sink, progress: Callable[[float, int], None] | None
-) -> Outcome:
-    loop = asyncio.get_running_loop()
-    start_ns = round(start.timestamp()) * NS
-    tracing = BytesTracing(
-        now_ns=lambda: start_ns + int(loop.time() * 1e9), export=lambda body, count: sink.write("traces", body)
-    )
-    world = World(scenario, tracing, peak_rps(scenario.traffic))
-    maker, bucket = RequestMaker(scenario, start_ns), TokenBucket(scenario.switches.rate_limit, 2 * scenario.switches.rate_limit)
-    sampling = asyncio.create_task(_sample(world, start_ns, sink))
-    failed = 0
+class Replay:
+    """A scenario on virtual time: arrivals become tasks on the loop, samples are taken beside them."""
 
-    async def one(number: int, arrival: Any) -> None:
-        nonlocal failed
-        request = maker.make(number, arrival)
-        tracing.open_trace(request.link)
-        failed += await gateway.handle(world, request, bucket) != 200
-        tracing.close_trace(request.link.trace_id)
+    def __init__(self, scenario: Scenario, start: datetime, sink: Sink) -> None:
+        self.scenario, self.start, self._sink = scenario, start, sink
+        self._start_ns = round(start.timestamp()) * NS
+        self._tracing = BytesTracing(self.now_ns, lambda body, _: sink.write("traces", body))
+        self._world = World(scenario, self._tracing, peak_rps(scenario.traffic))
+        self._maker = RequestMaker(scenario, self._start_ns)
+        self._bucket = TokenBucket(scenario.switches.rate_limit, 2 * scenario.switches.rate_limit)
+        self._failed = 0
 
-    number, running = 0, set()
-    for arrival in arrivals(scenario, start.timestamp()):
-        await asyncio.sleep(max(0.0, arrival.at_s - loop.time()))
-        task = asyncio.create_task(one(number, arrival))
-        running.add(task)
-        task.add_done_callback(running.discard)
-        number += 1
-        if progress is not None and number % 1_000 == 0:
-            progress(arrival.at_s / scenario.seconds, number)
-    while running:
-        await asyncio.wait(running)
-    await asyncio.sleep(max(0.0, scenario.seconds - loop.time()))
-    sampling.cancel()
-    tracing.flush()
-    end = start + timedelta(seconds=scenario.seconds)
-    return Outcome(number, failed, tracing.spans, start, end, truth_of(scenario, start, number, tracing.spans))
+    def now_ns(self) -> int:
+        return self._start_ns + int(asyncio.get_running_loop().time() * 1e9)
+
+    async def run(self, progress: Progress | None) -> Outcome:
+        """Everything until the last request has ended."""
+        loop, scenario = asyncio.get_running_loop(), self.scenario
+        sampling = asyncio.create_task(self._sample())
+        running: set[asyncio.Task[None]] = set()
+        number = 0
+        for arrival in arrivals(scenario, self.start.timestamp()):
+            await asyncio.sleep(max(0.0, arrival.at_s - loop.time()))
+            task = asyncio.create_task(self._one(number, arrival))
+            running.add(task)
+            task.add_done_callback(running.discard)
+            number += 1
+            if progress is not None and number % 1_000 == 0:
+                progress(arrival.at_s / scenario.seconds, number)
+        while running:
+            await asyncio.gather(*running)
+        await asyncio.sleep(max(0.0, scenario.seconds - loop.time()))
+        sampling.cancel()
+        self._tracing.flush()
+        spans = self._tracing.spans
+        end = self.start + timedelta(seconds=scenario.seconds)
+        truth = truth_of(scenario, self.start, number, spans)
+        return Outcome(number, self._failed, spans, self.start, end, truth)
+
+    async def _one(self, number: int, arrival: Arrival) -> None:
+        request = self._maker.make(number, arrival)
+        self._tracing.open_trace(request.link)
+        status = await gateway.handle(self._world, request, self._bucket)
+        self._failed += status >= 400
+        self._tracing.close_trace(request.link.trace_id)
+
+    async def _sample(self) -> None:
+        every = sample_every_s(self.scenario)
+        sampler = Sampler(self._world, random.Random(f"{self.scenario.seed}/samples"))
+        held: list[bytes] = []
+        try:
+            while True:
+                await asyncio.sleep(every)
+                now_s = asyncio.get_running_loop().time()
+                held.append(to_otlp(sampler.read(now_s), self.now_ns(), self._start_ns))
+                if sum(map(len, held)) > 2_000_000:
+                    self._sink.write("metrics", b"".join(held))
+                    held.clear()
+        finally:
+            if held:
+                self._sink.write("metrics", b"".join(held))
 
 
 def sample_every_s(scenario: Scenario) -> float:
     """Seconds between two samples: 5 in short runs, 300 at most in long ones."""
     return min(300.0, max(5.0, scenario.seconds / 720))
-
-
-async def _sample(world: World, start_ns: int, sink: Sink) -> None:
-    every = sample_every_s(world.scenario)
-    sampler = Sampler(world, random.Random(f"{world.scenario.seed}/samples"))
-    held: list[bytes] = []
-    loop = asyncio.get_running_loop()
-    try:
-        while True:
-            await asyncio.sleep(every)
-            now = loop.time()
-            held.append(to_otlp(sampler.read(now), start_ns + int(now * 1e9), start_ns))
-            if sum(map(len, held)) > 2_000_000:
-                sink.write("metrics", b"".join(held))
-                held.clear()
-    finally:
-        if held:
-            sink.write("metrics", b"".join(held))
 
 
 def truth_of(scenario: Scenario, start: datetime, requests: int, spans: int) -> dict[str, Any]:
@@ -179,7 +187,11 @@ def truth_of(scenario: Scenario, start: datetime, requests: int, spans: int) -> 
         for item in scenario.faults
     ]
     expects = [
-        {key: value for key, value in (("stage", e.stage), ("cause", e.cause), ("cluster", e.cluster), ("optional", e.optional)) if value}
+        {
+            key: value
+            for key, value in (("stage", e.stage), ("cause", e.cause), ("cluster", e.cluster), ("optional", e.optional))
+            if value
+        }
         for e in scenario.expects
     ]
     return {

@@ -1,4 +1,5 @@
-"""Spans on any clock. Two writers share one interface: `BytesTracing` here (OTLP bytes, deterministic ids), `SdkTracing` over the OpenTelemetry SDK."""
+"""Spans on any clock. Two writers share one interface: `BytesTracing` here (OTLP bytes, repeatable ids), `SdkTracing` over the
+OpenTelemetry SDK. A span knows facts only."""
 
 from __future__ import annotations
 
@@ -78,7 +79,19 @@ def frames(error: BaseException, limit: int = 6) -> str:
 class BytesSpan:
     """A span that becomes OTLP bytes when it ends."""
 
-    __slots__ = ("_attributes", "_end", "_events", "_kind", "_name", "_parent", "_place", "_start_ns", "_status", "_tracing", "link")
+    __slots__ = (
+        "_attributes",
+        "_end",
+        "_events",
+        "_kind",
+        "_name",
+        "_parent",
+        "_place",
+        "_start_ns",
+        "_status",
+        "_tracing",
+        "link",
+    )
 
     def __init__(self, tracing: BytesTracing, place: Place, name: str, kind: int, parent: Link) -> None:
         self._tracing, self._place, self._name, self._kind = tracing, place, name, kind
@@ -112,14 +125,16 @@ class BytesSpan:
         ids = otlp.identity(self.link.trace_id, self.link.span_id, self._parent)
         rest = self._tracing.common_bytes(self.link) + otlp.pairs(otlp.SPAN_ATTRIBUTE, self._attributes)
         times = (self._start_ns, self._tracing.now_ns())
-        body = otlp.span(ids, self._name.encode(), self._kind, times, rest + self._events + self._status)
+        body = otlp.span(ids, self._name, self._kind, times, rest + self._events + self._status)
         self._tracing.keep(self._place, body)
 
 
 class BytesTracing:
     """Buffers encoded spans by place and hands full batches on as export requests. Span ids count up within their trace."""
 
-    def __init__(self, now_ns: Callable[[], int], export: Callable[[bytes, int], None], batch_spans: int = 5_000) -> None:
+    def __init__(
+        self, now_ns: Callable[[], int], export: Callable[[bytes, int], None], batch_spans: int = 5_000
+    ) -> None:
         self.now_ns = now_ns
         self.spans = 0
         self._export, self._batch = export, batch_spans

@@ -8,12 +8,13 @@ import json
 from instrumented_stack.batching import BatchPolicy
 from instrumented_stack.catalogue import CATEGORY_TOKENS_PER_TOOL, POLICY_TOKENS, POOLS, STAGES, TOOLS_BY_NAME, Tokens
 from instrumented_stack.conditions import CONDITIONS, Run, bloated_prompt
-from instrumented_stack.engine_sim import Answer, Ask
+from instrumented_stack.engine import Answer, Ask
 from instrumented_stack.errors import AgentExecutionFailed, ResourceExhausted, ServiceDegradedError, StateConflictError
 from instrumented_stack.scenario import runs_model
 from instrumented_stack.telemetry import SERVER, Link
 from instrumented_stack.world import Request, World
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
 SERIALISE_S_PER_MB = 0.09
 FALLBACK_MODEL = "TinyLlama-1.1B"
 
@@ -38,7 +39,14 @@ async def serve(world: World, request: Request, step: tuple[str, str], host: str
     try:
         _describe(run)
         await _work(run)
-    except (AgentExecutionFailed, ResourceExhausted, ServiceDegradedError, StateConflictError, TimeoutError, ValueError) as error:
+    except (
+        AgentExecutionFailed,
+        ResourceExhausted,
+        ServiceDegradedError,
+        StateConflictError,
+        TimeoutError,
+        ValueError,
+    ) as error:
         span.fail(error, origin=True)
         raise
     finally:
@@ -131,7 +139,7 @@ async def _ask_model(run: Run) -> None:
         engine.held_share = run.held_share
         run.facts["kv_usage"] = run.held_share
     ask = Ask(prompt, output, stage.name, stage.system_tokens, run.effort * _tail(run, 0.05), preempt, run.hold_s)
-    await asyncio.sleep(engine.options.model.overhead_s * run.effort)
+    run.closing_s += engine.options.model.overhead_s * run.effort
     if run.batch_window_s or world.switches.batch == "static":
         policy = BatchPolicy(4, run.batch_window_s or 0.3)
         answer, waited = await world.batch(run.host, stage).generate(ask, policy)
@@ -152,7 +160,9 @@ def _prompt(run: Run) -> tuple[int, int]:
             repeated += POLICY_TOKENS + bloated_prompt(stage.name, True, tools)
         elif not run.extra_tokens:
             repeated += CATEGORY_TOKENS_PER_TOOL * tools
-    own = _count(run, stage.input, request.input_scale) + (request.history_tokens if stage.name == "llm_generate" else 0)
+    own = _count(run, stage.input, request.input_scale) + (
+        request.history_tokens if stage.name == "llm_generate" else 0
+    )
     return min(repeated + own, run.world.switches.engines[run.pool].max_model_len - 2_048), repeated
 
 
@@ -198,7 +208,7 @@ async def _select_by_vector(run: Run) -> None:
     busy = 0.023 * run.effort * _tail(run, 0.12)
     run.span.set("stagescope.work.items", len(run.world.switches.tools))
     run.add("cpu_ms", busy * 800)
-    await asyncio.sleep(busy + run.dependency_s)
+    run.closing_s += busy
 
 
 async def _call_tool(run: Run) -> None:
@@ -227,12 +237,10 @@ async def _call_tool(run: Run) -> None:
 
 async def _hand_over(run: Run) -> None:
     """Encode the answer, and write the session's state; both can fail."""
-    if run.stage.uses_model and run.dependency_s:
-        await asyncio.sleep(run.dependency_s)
     busy = SERIALISE_S_PER_MB * run.payload_bytes / 1e6 * run.lognormal(0.08)
     run.span.set("stagescope.work.bytes", run.payload_bytes)
     run.add("serialise_ms", busy * 1e3)
-    await asyncio.sleep(busy)
+    await asyncio.sleep(busy + run.closing_s + run.dependency_s)
     encode(f"{run.stage.name} of {run.request.number}" + ("\ud83d" if run.broken_text else ""))
     if run.conflict:
         await write_state(run)
@@ -240,7 +248,7 @@ async def _hand_over(run: Run) -> None:
 
 def encode(text: str) -> bytes:
     """The answer as JSON in UTF-8. Raises UnicodeEncodeError for half a surrogate pair."""
-    return json.dumps({"answer": text}, ensure_ascii=False).encode("utf-8")
+    return _JSON.encode({"answer": text}).encode("utf-8")
 
 
 async def write_state(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""What one run shares: clock, hosts, engines, queues, sessions. All randomness comes from generators seeded by (seed, name), never from a global one."""
+"""What one run shares: clock, hosts, engines, queues, sessions.
+All randomness comes from generators seeded by (seed, name), never from a global one."""
 
 from __future__ import annotations
 
@@ -10,13 +11,16 @@ from dataclasses import dataclass, field
 
 from instrumented_stack.batching import StaticBatch
 from instrumented_stack.catalogue import POOLS, STAGES, Stage, Task
-from instrumented_stack.engine_sim import Engine, EngineOptions
+from instrumented_stack.engine import EngineOptions
+from instrumented_stack.engine_sim import Engine
 from instrumented_stack.faults import FaultBook
 from instrumented_stack.hardware import GPUS, MODELS
 from instrumented_stack.scenario import Scenario, runs_model
 from instrumented_stack.telemetry import Link, Place, Tracing
 
-SLOWING = frozenset({"prompt_bloat", "oversized_model", "gpu_contention", "pcie_saturation", "retry", "redundant_step", "batch_stall"})
+SLOWING = frozenset(
+    {"prompt_bloat", "oversized_model", "gpu_contention", "pcie_saturation", "retry", "redundant_step", "batch_stall"}
+)
 ZONES = ("a", "b", "c")
 
 
@@ -166,19 +170,19 @@ def size(scenario: Scenario, pool: str, peak_rps: float) -> tuple[str, ...]:
     """Host names of a pool: as many as the scenario says, else enough that a healthy stack never queues at its peak."""
     given = scenario.switches.hosts.get(pool, 0)
     if not given:
-        per_rps = {"edge": 0.2, "middle": 0.35, "core": 1.1, "tools": 0.1, "orchestrator": 0.02, "gateway": 0.01}[pool]
+        per_rps = {"edge": 0.2, "middle": 0.35, "core": 2.0, "tools": 0.1, "orchestrator": 0.02, "gateway": 0.01}[pool]
         stages = [STAGES[fault.stage] for fault in scenario.faults if fault.stage != "*" and fault.kind in SLOWING]
         worst = max((item.strength for item in scenario.faults if item.kind in SLOWING), default=1.0)
-        if pool == "edge" and (scenario.switches.tool_select == "prompt" or any(item.name == "tool_select" for item in stages)):
-            per_rps = 1.6
+        if pool == "edge" and (
+            scenario.switches.tool_select == "prompt" or any(item.name == "tool_select" for item in stages)
+        ):
+            per_rps = 3.0
         oversized = pool == "core" and any(fault.kind == "oversized_model" for fault in scenario.faults)
         hit = any(item.pool == pool for item in stages) or oversized
         given = max(2, math.ceil(per_rps * peak_rps * (1 + min(worst, 4.0) if hit else 1)))
-    return tuple(f"{pool}-{number + 1}" for number in range(min(given, 64)))
+    return tuple(f"{pool}-{number + 1}" for number in range(min(given, 128)))
 
 
 def model_stages(scenario: Scenario, pool: str) -> Sequence[Stage]:
     """The stages of a pool that ask a model under this scenario's switches."""
     return [stage for stage in STAGES.values() if stage.pool == pool and runs_model(stage.name, scenario.switches)]
-
-

@@ -1,0 +1,64 @@
+"""The small protocol that every engine speaks, simulated or real: ask for a generation, get the answer with what the engine knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from instrumented_stack.hardware import Gpu, Model
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What vLLM calls max_num_seqs, block size, prefix caching, max model length, and the share of free memory that the cache may take."""
+
+    gpu: Gpu
+    model: Model
+    max_num_seqs: int = 32
+    block_tokens: int = 16
+    prefix_caching: bool = False
+    max_model_len: int = 16_384
+    kv_quota: float = 1.0
+    chunk_tokens: int = 512
+
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks that fit beside the weights in nine tenths of the memory."""
+        free = self.gpu.memory_bytes * 0.9 - self.model.weight_bytes
+        return max(1, int(free * self.kv_quota / (self.block_tokens * self.model.kv_bytes_per_token)))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One generation: token counts, the prefix that is the same on every call, and how much harder than the roofline it is (1 = equal).
+    `preempt_at`: generated tokens at which a neighbour takes its blocks; `hold_s`: time until it gets blocks again."""
+
+    input_tokens: int
+    output_tokens: int
+    prefix: str = ""
+    prefix_tokens: int = 0
+    effort: float = 1.0
+    preempt_at: tuple[int, ...] = ()
+    hold_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the engine knows about one finished generation. Seconds; `kv_usage` 0..1 is the highest seen while it ran."""
+
+    queue_s: float
+    first_token_s: float
+    total_s: float
+    cached_tokens: int
+    batch_size: int
+    preemptions: int
+    kv_usage: float
+
+
+class Generates(Protocol):
+    """An engine. `simulated` is True where no model ran."""
+
+    simulated: bool
+
+    async def generate(self, ask: Ask) -> Answer:
+        """Wait for the whole answer. Raises ResourceExhausted when the request can never fit."""
