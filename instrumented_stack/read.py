@@ -173,7 +173,7 @@ def read(path: Path) -> Scenario:
 
     source = Source(path)
     top = Table(source, "", source.tree())
-    top.known(("title", "seconds", "seed", "traffic", "stack", "fault", "expect", "rollout"))
+    top.known(("title", "seconds", "seed", "sample_every", "traffic", "stack", "fault", "expect", "rollout"))
     seconds = top.seconds("seconds", 600.0)
     if seconds <= 0:
         raise top.refuse("seconds", "must be more than 0")
@@ -186,6 +186,7 @@ def read(path: Path) -> Scenario:
         title=top.text("title", path.stem),
         seconds=seconds,
         seed=top.whole("seed", 1),
+        sample_every_s=top.seconds("sample_every", 0.0),
         traffic=traffic,
         switches=switches,
         rollouts=rollouts,

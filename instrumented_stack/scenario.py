@@ -154,6 +154,7 @@ class Scenario:
     title: str = ""
     seconds: float = 600.0
     seed: int = 1
+    sample_every_s: float = 0.0
     traffic: Traffic = field(default_factory=Traffic)
     switches: Switches = field(default_factory=Switches)
     faults: tuple[Fault, ...] = ()

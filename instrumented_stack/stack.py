@@ -165,8 +165,8 @@ class Replay:
 
 
 def sample_every_s(scenario: Scenario) -> float:
-    """Seconds between two samples: 5 in short runs, 300 at most in long ones."""
-    return min(300.0, max(5.0, scenario.seconds / 720))
+    """Seconds between two samples: as the scenario says, else 5 in short runs, 300 at most in long ones."""
+    return scenario.sample_every_s or min(300.0, max(5.0, scenario.seconds / 720))
 
 
 def truth_of(scenario: Scenario, start: datetime, requests: int, spans: int) -> dict[str, Any]:
