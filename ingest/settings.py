@@ -41,6 +41,7 @@ class Settings:
     mask_salt: str = setting("", "key of the hashes that mask", secret=True)
     stages: str = setting("", "path of a stages.toml of your own; empty means the one that comes with the package")
     environment: str = setting("default", "name of this deployment; tickets of different environments stay apart")
+    owners: str = setting("", "path of an owners.toml that says who mends what; empty means nobody is named")
     tickets_folder: str = setting("", "folder for ticket files; empty means <store folder>/tickets or ./tickets")
 
 
