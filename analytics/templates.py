@@ -40,7 +40,7 @@ class Templates:
 
     def assign(self, messages: Iterable[str]) -> list[str]:
         """The pattern id of each message, in order; unseen patterns get an id of their own."""
-        lines, tokens, mask = self._lines, self._tokens, self._tokens.__getitem__
+        lines, mask = self._lines, self._tokens.__getitem__
         out: list[str] = []
         for message in messages:
             key = " ".join(map(mask, split(message)))
@@ -48,9 +48,7 @@ class Templates:
             if found is None:
                 if len(lines) >= CACHE_SIZE:
                     lines.clear()
-                if "-" in key and len(tokens) == 0:
-                    tokens.clear()
-                found = lines[key] = self._place(reduce(key.split()), message)
+                found = lines[key] = self._place(reduce(key.split()))
             out.append(found)
         return out
 
@@ -89,9 +87,7 @@ class Templates:
         self._lines.clear()
         return joined
 
-    def _place(self, atoms: tuple[str, ...], message: str) -> str:
-        if atoms == (HOLE,) and message.strip():
-            atoms = (HOLE,)
+    def _place(self, atoms: tuple[str, ...]) -> str:
         found = self._exact.get(atoms)
         if found is None:
             found = self._match(atoms) or self._new(atoms)
@@ -120,7 +116,9 @@ class Templates:
         while stack:
             node, depth = stack.pop()
             if depth == len(atoms):
-                return str(node[""])
+                if "" in node:
+                    return str(node[""])
+                continue
             if HOLE in node:
                 stack.append((node[HOLE], depth + 1))
             if atoms[depth] != HOLE and atoms[depth] in node:

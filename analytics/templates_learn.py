@@ -81,9 +81,11 @@ def _proven(
     values = {tuple(atoms_of[key][index] for index in slot) for key in keys}
     if len(values) < 2 or any(len({value[place] for value in values}) < 2 for place in range(len(slot))):
         return []
-    naming = all(_naming(merged, index) for index in slot)
+    naming = any(_naming(merged, index) for index in slot)
     many = len(slot) == 1 and len(values) >= 5
-    allowed = [key for key in keys if all(_may_vary(atoms_of[key], index, naming, many) for index in slot)]
+    allowed = [
+        key for key in keys if all(_may_vary(atoms_of[key], index, _naming(merged, index), many) for index in slot)
+    ]
     distinct = {tuple(atoms_of[key][index] for index in slot) for key in allowed}
     points = sum(2 if HOLE in value else 1 for value in distinct) + (2 if naming else 0)
     constant = sum(atom.isalpha() and atom not in _MARKS for atom in merged)

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from analytics.templates_words import (
     BOOLEANS,
     CLOCK_WORDS,
+    COMPARE,
     EXCEPTION_ENDINGS,
     FILE_ENDINGS,
     HTTP_VERBS,
+    JOINERS,
     KEPT_KEYS,
     MEANING,
     STATES,
@@ -23,19 +25,23 @@ from analytics.templates_words import (
 )
 
 HOLE = "<*>"
+BROKEN = "\ufffd"
+HOLE_WORD = "\x02hole\x02"
 LONGEST = 4096
 CACHE_SIZE = 200_000
 
 _QUOTED = re.compile(r"(?<![\w])\"([^\"]{0,400})\"|(?<![\w])'([^'\n]{0,400})'(?!\w)|`([^`\n]{0,400})`")
 _KEY_BEFORE = re.compile(r"([A-Za-z_]+)\W{0,3}$")
 _EDGES = "([{<\"'`“”«»)]}>,;:.!?…。、，；：！？"
+_EDGES_LEFT = _EDGES.replace(".", "")
 _NUMBER = re.compile(r"[-+#$€£~]?(?:0x[0-9a-f]+|\d[\d.,:_/'’-]*)(?:%|[a-zµ]{1,3}(?:/s)?)?", re.I)
 _WHOLE = re.compile(
     r"""[a-z][a-z0-9+.-]*://\S+                                   # URL
     |[\w.+%-]+@[\w-]+(?:\.[\w-]+)+                                # e-mail
     |\[?[\w-]+(?:\.[\w-]+)+\]?:\d{1,5}                            # host:port
+    |[a-z][\w-]*:(?:80|443|8080|8443|8000|8888|3128|1080|22|25|53|3306|5432|6379|9092|9200|27017)  # the same, bare name
     |/?\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?                        # IPv4, with port or mask
-    |(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}                            # MAC
+    |(?:[0-9a-f]{2}[:-]){5,}[0-9a-f]{2}                           # MAC and longer
     |(?=[^:]*:[^:]*:)[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,8}(?:%\w+)?  # IPv6
     |\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:t[\d:.,+z-]+)?             # date
     |\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d+)?(?:[+-]\d{2}:?\d{2}|z)?  # time
@@ -49,9 +55,9 @@ _SPLIT = re.compile(r"(\.{2,}|[=:,;|()\[\]{}<>\"'`“”«»])")
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{8,}", re.I)
 _REVERSE = re.compile(r"(?:com|org|net|edu|gov|io|java|javax|android|cn|de|uk)(?:\.[\w$-]+){2,}[./\w$-]*")
 _OBJECT = re.compile(r"[\w.$]+@[0-9a-f]{4,}", re.I)
+_BRACED = re.compile(r"[\w.$/]*[A-Za-z]\{[^{}\s]*\d[^{}\s]*\}")
 _DIGIT = re.compile(r"\d")
 _INNER_DIGITS = re.compile(r"[-+]?\d+(?:[.,:/年月日時时分秒-]+\d+)*[年月日時时分秒]?")
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffd\ud800-\udfff]")
 _WIDE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -88,29 +94,27 @@ def _quote(found: re.Match[str]) -> str:
 
 def mask_token(token: str) -> str:
     """One raw token as masked atoms joined by blanks."""
-    if token.isalpha() and token.isascii():
-        return HOLE if len(token) >= 8 and _HEX.fullmatch(token) else token
-    if token.isdigit() or token == HOLE:
+    if token.isascii() and token.isalnum():
+        plain = token.isalpha() and not (len(token) >= 8 and _HEX.fullmatch(token))
+        return token if plain else HOLE
+    if token == HOLE or not token.isprintable() or BROKEN in token:
         return HOLE
-    if _CONTROL.search(token):
-        return HOLE
-    core = token.strip(_EDGES)
+    core = token.lstrip(_EDGES_LEFT).rstrip(_EDGES)
     if not core:
         return " ".join(_SPLIT.sub(r" \1 ", token.rstrip(".!?。！？")).split())
-    if _WIDE.search(core):
+    if not core.isascii() and _WIDE.search(core):
         return _INNER_DIGITS.sub(f" {HOLE} ", token)
+    middle = HOLE if _NUMBER.fullmatch(core) or _WHOLE.fullmatch(core) else _inside(core)
+    if len(core) == len(token):
+        return middle
     start = token.index(core)
     head, tail = token[:start], token[start + len(core) :].rstrip(".!?。！？…")
-    if _NUMBER.fullmatch(core) or _WHOLE.fullmatch(core):
-        return f"{_spaced(head)} {HOLE} {_spaced(tail)}".strip()
-    return f"{_spaced(head)} {_inside(core)} {_spaced(tail)}".strip()
-
-
-def _spaced(edge: str) -> str:
-    return " ".join(edge)
+    return " ".join((*head, middle, *tail))
 
 
 def _inside(core: str) -> str:
+    if "{" in core:
+        core = _BRACED.sub(HOLE_WORD, core)
     parts = [part for part in _SPLIT.split(core) if part]
     out: list[str] = []
     for index, part in enumerate(parts):
@@ -122,9 +126,9 @@ def _inside(core: str) -> str:
 def _part(part: str, after_key: bool) -> str:
     if len(part) == 1 and part in "=:,;|()[]{}<>\"'`“”«»":
         return part
-    if part == "*":
-        return part
-    if _DIGIT.search(part) or (len(part) >= 8 and _HEX.fullmatch(part)):
+    if part.strip("*") == "":
+        return part if part == "*" else HOLE
+    if part == HOLE_WORD or _DIGIT.search(part) or (len(part) >= 8 and _HEX.fullmatch(part)):
         return HOLE
     if after_key and part.lower() in BOOLEANS:
         return HOLE
@@ -156,29 +160,44 @@ def reduce(atoms: Sequence[str]) -> tuple[str, ...]:
     if HOLE not in atoms:
         return tuple(atoms)
     kept: list[str] = []
-    total = len(atoms)
-    for index, atom in enumerate(atoms):
-        word = atom.lower().strip(".")
-        beside = (kept and kept[-1] == HOLE) or (index + 1 < total and atoms[index + 1] == HOLE)
+    words = [atom.lower().strip(".") for atom in atoms]
+    hole_follows = _hole_follows(atoms, words)
+    for place, (atom, word) in enumerate(zip(atoms, words, strict=True)):
         after = bool(kept) and kept[-1] == HOLE
-        if (word in CLOCK_WORDS and beside) or (word in UNITS and after):
+        if word in CLOCK_WORDS and (after or hole_follows[place]):
+            continue
+        if after and (words[place : place + 2] in _DAY_HALVES or words[place - 1 : place + 1] in _DAY_HALVES):
+            continue
+        if (after and word in UNITS) or (word in COMPARE and hole_follows[place]):
             continue
         kept.append(atom)
     return _collapse(kept)
+
+
+_DAY_HALVES = (["a", "m"], ["p", "m"])
+
+
+def _hole_follows(atoms: Sequence[str], words: Sequence[str]) -> list[bool]:
+    """Whether a placeholder comes next, looking past words of the clock and the calendar."""
+    out = [False] * len(atoms)
+    for place in range(len(atoms) - 2, -1, -1):
+        out[place] = atoms[place + 1] == HOLE or (words[place + 1] in CLOCK_WORDS and out[place + 1])
+    return out
 
 
 def _collapse(atoms: Sequence[str]) -> tuple[str, ...]:
     out: list[str] = []
     for atom in atoms:
         out.append(atom)
-        while len(out) >= 2 and out[-1] == HOLE:
-            if out[-2] == HOLE:
+        while len(out) >= 2:
+            if out[-1] in ")]" and out[-2] in "([" and len(out) >= 3 and out[-3] == HOLE:
+                del out[-2:]
+            elif out[-1] in ")]" and len(out) >= 4 and out[-2] == HOLE and out[-3] in "([" and out[-4] == HOLE:
+                del out[-3:]
+            elif out[-1] == HOLE and out[-2] == HOLE:
                 out.pop()
-            elif len(out) >= 3 and out[-3] == HOLE and out[-2] in _JOINERS:
+            elif out[-1] == HOLE and len(out) >= 3 and out[-3] == HOLE and out[-2] in JOINERS:
                 del out[-2:]
             else:
                 break
     return tuple(out)
-
-
-_JOINERS = frozenset([",", ";", ":", "|", "-", "/", "x", "*", "+", "_", ".", "..", "...", "->", "=>", "to"])

@@ -60,11 +60,14 @@ UNITS = frozenset(
 )
 TOP_LEVEL_DOMAINS = frozenset(
     """com net org edu gov mil int io ai dev app cloud info biz local internal lan localdomain cn hk tw jp kr in sg au nz
-    de fr uk it es nl be ch at se no dk fi pl ru ua cz br mx ar ca us eu""".split()
+    de fr uk es nl ch se dk fi pl ru ua cz sk hu ro bg gr tr il sa ae ir pk bd lk th vn ph tw br mx ar cl co pe ve ec uy ca eu
+    xyz online site top club arpa pt ie lt lv ee hr si rs by kz ge""".split()
 )
 FILE_ENDINGS = frozenset(
     """exe dll so jar war py pyc js ts java c h cc cpp go rs rb php sh bat ps1 txt log csv tsv json jsonl xml yaml yml toml
     ini conf cfg properties html htm css md pdf png jpg jpeg gif svg zip gz tar tgz bz2 xz zst 7z rpm deb msi cab sys tmp
     bak swp lock pid sock db sqlite parquet bin dat img iso pem crt key cer plist mum kext pt onnx safetensors gguf""".split()
 )
+JOINERS = frozenset([",", ";", ":", "|", "-", "/", "x", "*", "+", "_", ".", "..", "...", "->", "=>", "to"])
+COMPARE = frozenset("< > <= >= ~ ≈ ≤ ≥ # @".split())
 EXCEPTION_ENDINGS = ("Exception", "Error", "Failure", "Fault", "Warning", "Interrupt", "Timeout", "Exhausted")
