@@ -15,7 +15,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -186,7 +186,7 @@ class Served:
     """A running endpoint. `url` is for readers, `owner_url` writes too; `close` stops it and removes its endpoint.json."""
 
     url: str
-    owner_url: str
+    owner_url: str = field(repr=False)
     note: Path
     server: uvicorn.Server
     thread: threading.Thread

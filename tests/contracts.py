@@ -45,7 +45,10 @@ def commit_all(source: Source, messages: Sequence[Message]) -> None:
     for message in messages:
         key = (message.topic, message.partition)
         ends[key] = max(ends.get(key, 0), message.next_offset)
-    source.commit(ends)
+    try:
+        source.commit(ends)
+    except Unavailable:  # a coordinator may still be waking up
+        source.commit(ends)
 
 
 class SourceExam:
