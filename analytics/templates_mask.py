@@ -51,7 +51,7 @@ _WHOLE = re.compile(
     """,
     re.I | re.X,
 )
-_SPLIT = re.compile(r"(\.{2,}|[=:,;|()\[\]{}<>\"'`“”«»])")
+_SPLIT = re.compile(r"(\.{2,}|[=:,;|()\[\]{}<>\"`“”«»]|(?<![^\W\d_])'|'(?![^\W\d_]))")
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{8,}", re.I)
 _REVERSE = re.compile(r"(?:com|org|net|edu|gov|io|java|javax|android|cn|de|uk)(?:\.[\w$-]+){2,}[./\w$-]*")
 _OBJECT = re.compile(r"[\w.$]+@[0-9a-f]{4,}", re.I)
@@ -99,6 +99,8 @@ def mask_token(token: str) -> str:
         return token if plain else HOLE
     if token == HOLE or not token.isprintable() or BROKEN in token:
         return HOLE
+    if "{" in token:
+        token = _BRACED.sub(HOLE_WORD, token)
     core = token.lstrip(_EDGES_LEFT).rstrip(_EDGES)
     if not core:
         return " ".join(_SPLIT.sub(r" \1 ", token.rstrip(".!?。！？")).split())
@@ -113,8 +115,6 @@ def mask_token(token: str) -> str:
 
 
 def _inside(core: str) -> str:
-    if "{" in core:
-        core = _BRACED.sub(HOLE_WORD, core)
     parts = [part for part in _SPLIT.split(core) if part]
     out: list[str] = []
     for index, part in enumerate(parts):

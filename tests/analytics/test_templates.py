@@ -26,6 +26,7 @@ SAME = [
     ("object at 0x7ffee4b2 freed", "object at 0xdeadbeef freed"),
     ("user 'anna' not found", "user 'bert' not found"),
     ("got 404 bytes", "got 17 bytes"),
+    ("lock held by ws=WorkSource{10113}, pid=3", "lock held by ws=null, pid=4"),
     ("cache=True hit", "cache=False hit"),
     ("sent 1024 bytes (1.00 KB)", "sent 7 bytes"),
     ("mail to a.b@example.com bounced", "mail to x@y.org bounced"),
