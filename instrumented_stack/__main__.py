@@ -40,7 +40,7 @@ def scenario_path(text: str) -> Path:
     """A file, or the name of one that comes with the package."""
     path = Path(text)
     shipped = SCENARIOS / f"{text}.toml"
-    return shipped if not path.exists() and shipped.is_file() else path
+    return shipped if not path.is_file() and shipped.is_file() else path
 
 
 def parser() -> argparse.ArgumentParser:
