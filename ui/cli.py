@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ingest import settings as settings_room
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
-from ui import commands_find, commands_run, commands_store
+from ui import commands_act, commands_find, commands_run, commands_store
 from ui.command import DONE, FAILED, USAGE, Command
 
 
@@ -22,13 +22,17 @@ def stack_options(parser: ArgumentParser) -> None:
     from instrumented_stack.__main__ import add_run_options
 
     add_run_options(parser)
+    commands_run.child_option(parser)
 
 
 def stack_run(args: Namespace, _: Settings) -> int:
     """Run the instrumented stack; it speaks OTLP and knows nothing of us."""
     from instrumented_stack.__main__ import start
     from instrumented_stack.errors import ScenarioError
+    from ui import children
 
+    if args.with_parent:
+        children.end_with_parent()
     try:
         outcome = start(args)
     except ScenarioError as err:
@@ -49,6 +53,7 @@ STACK = Command(
 COMMANDS: tuple[Command, ...] = (
     *commands_run.COMMANDS,
     *commands_find.COMMANDS,
+    *commands_act.COMMANDS,
     *commands_store.COMMANDS,
     STACK,
 )

@@ -23,9 +23,12 @@ def analyze_options(parser: ArgumentParser) -> None:
 
 def analyze(args: Namespace, settings: Settings) -> int:
     """Run every analyzer once and store what they find."""
-    from analytics import run
+    from analytics import run, stages
+    from ingest import mapping
 
     with writing(settings) as store:
+        say("building stage runs …")
+        stages.build_touched(store, mapping.load(settings.stages or None))
         span = window(args, store, "7d")
         say(f"analyzing {text.moment(span.start)} to {text.moment(span.end)} …")
         found = run.run(store, span)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from dataclasses import replace
 
+from ingest.errors import BadSetting
 from ingest.settings import Settings
 from ui.command import DONE, Command, duration_s, writing
 
@@ -32,6 +34,26 @@ def up(args: Namespace, settings: Settings) -> int:
     from ui import up as room
 
     return room.run(settings, pages=not args.no_ui)
+
+
+def demo_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="end by itself after N seconds (default: Ctrl-C ends it)"
+    )
+    parser.add_argument("--no-ui", action="store_true", help="without the pages")
+    parser.add_argument("--keep", action="store_true", help="go on with what an earlier demo left in the folder")
+    port_option(parser, "otlp_grpc_port", "otlp_http_port", "clickhouse_port", "ui_port")
+
+
+def demo(args: Namespace, settings: Settings) -> int:
+    """A live stack with known faults and all that is found in it."""
+    from ui import demo as room
+
+    if args.seconds is not None and not 1 <= args.seconds <= room.FOREVER_S:
+        raise BadSetting("--seconds", args.seconds, f"a number of seconds from 1 to {room.FOREVER_S:.0f}")
+    if settings.store == Settings().store:
+        settings = replace(settings, store=room.FOLDER)
+    return room.run_demo(settings, room.Options(args.seconds, not args.no_ui, args.keep))
 
 
 def watch_options(parser: ArgumentParser) -> None:
@@ -75,6 +97,13 @@ def ui(args: Namespace, settings: Settings) -> int:
 
 
 COMMANDS = (
+    Command(
+        "demo",
+        "a live agent stack with known faults: what is found, the failure clusters, the roadmap, tickets and pages",
+        "stagescope demo --no-ui --seconds 30      # data goes into ./demo-data, or --store FOLDER",
+        demo_options,
+        demo,
+    ),
     Command(
         "up",
         "receiver, pipeline, analyzers, ClickHouse interface and pages, in one place on an embedded store",

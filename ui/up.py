@@ -34,6 +34,7 @@ class Node:
     """A running `up`: addresses for people and programs, and what must stay alive."""
 
     folder: Path
+    store: Store
     otlp_http: str
     otlp_grpc: str
     clickhouse: str
@@ -66,8 +67,11 @@ class Node:
 
 
 @contextmanager
-def node(settings: Settings, *, pages: bool = True, watch: bool = True) -> Iterator[Node]:
-    """Everything started, in an order that leaves nothing half done; stopped in reverse. Raises BadSetting, Unavailable."""
+def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None = ()) -> Iterator[Node]:
+    """Everything started, in an order that leaves nothing half done; stopped in reverse. Raises BadSetting, Unavailable.
+
+    `watch` are more words for the watching child; None leaves it out.
+    """
     folder = _own_folder(settings)
     if pages:
         must_be_free(settings.host, settings.ui_port, "STAGESCOPE_UI_PORT")
@@ -87,6 +91,7 @@ def node(settings: Settings, *, pages: bool = True, watch: bool = True) -> Itera
         local = endpoint_host(settings.host)
         yield Node(
             folder,
+            store,
             f"http://{local}:{receiver.http_port}",
             f"{local}:{receiver.grpc_port}",
             f"{served.url}/?database={DATABASE}",
@@ -119,11 +124,11 @@ def _own_folder(settings: Settings) -> Path:
     return location.folder
 
 
-def _children(settings: Settings, *, pages: bool, watch: bool) -> tuple[Child, ...]:
+def _children(settings: Settings, *, pages: bool, watch: Sequence[str] | None) -> tuple[Child, ...]:
     common = ["--with-parent", "--store", settings.store, "--failures", settings.failures]
     found = []
-    if watch:
-        found.append(Child("watch", ["watch", *common]))
+    if watch is not None:
+        found.append(Child("watch", ["watch", *common, *watch]))
     if pages:
         found.append(Child("ui", ["ui", *common, "--host", settings.host, "--ui-port", str(settings.ui_port)]))
     return tuple(found)
