@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from instrumented_stack.catalogue import SCHEMA_TOKENS_PER_TOOL, Stage
+from instrumented_stack.catalogue import Stage, Tokens
 from instrumented_stack.scenario import Fault
 from instrumented_stack.telemetry import Span
 from instrumented_stack.world import Request, World, hash_of
@@ -49,6 +49,15 @@ class Run:
     def chance(self, share: float) -> bool:
         return self.request.rng.random() < min(0.95, share)
 
+    def count(self, tokens: Tokens, scale: float) -> int:
+        """A log-normal whole number of at least 1."""
+        return max(1, round(tokens.median * scale * self.lognormal(tokens.sigma)))
+
+    def tail(self, sigma: float) -> float:
+        """Unexplained healthy spread: log-normal, and one run in a hundred much slower."""
+        rng, spread = self.request.rng, self.lognormal(sigma)
+        return spread * (1 + min(6.0, rng.paretovariate(2.0) - 1)) if rng.random() < 0.01 else spread
+
     def add(self, fact: str, amount: float) -> None:
         self.facts[fact] = self.facts.get(fact, 0.0) + amount
 
@@ -85,6 +94,8 @@ async def _cold_start(run: Run, fault: Fault) -> None:
     run.facts["uptime_s"] = round(min(age, now - fault.start_s), 3)
     if ready > now:
         run.span.set("stagescope.cold_start", True)
+        if run.world.switches.hardening.health_check:
+            run.span.event("health_check.passed", {"host.name": run.host})
         await asyncio.sleep(ready - now)
 
 
@@ -106,6 +117,8 @@ async def _fallback_path(run: Run, fault: Fault) -> None:
         return
     run.fallback = 1
     resident = run.world.switches.hardening.resident_fallback
+    if resident:
+        run.span.set("stagescope.fallback.resident", True)
     run.effort *= 1.0 if resident else 1.47
     await asyncio.sleep(0.012 if resident else 0.843 * fault.strength * run.lognormal(0.15))
 
@@ -205,8 +218,3 @@ CONDITIONS: Mapping[str, Callable[[Run, Fault], Awaitable[None]]] = {
     "network_hop": _elsewhere,
     "redundant_step": _elsewhere,
 }
-
-
-def bloated_prompt(stage: str, prompt_mode: bool, tools: int) -> int:
-    """Tokens of tool schemas that `tool_select` pastes into each prompt when it asks a model."""
-    return SCHEMA_TOKENS_PER_TOOL * tools if stage == "tool_select" and prompt_mode else 0

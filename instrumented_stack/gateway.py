@@ -6,8 +6,11 @@ import asyncio
 
 from instrumented_stack import orchestrator
 from instrumented_stack.errors import AgentError, RateLimited
-from instrumented_stack.telemetry import CLIENT, SERVER
+from instrumented_stack.telemetry import CLIENT, SERVER, Link, Place, Span
 from instrumented_stack.world import Request, World
+
+SLOW_TASKS = frozenset({"document", "web_brief", "analysis"})
+DETERMINISTIC_TASKS = frozenset({"calculation", "conversion", "translation"})
 
 
 class TokenBucket:
@@ -28,33 +31,64 @@ class TokenBucket:
 
 
 async def handle(world: World, request: Request, bucket: TokenBucket) -> int:
-    """One request from the edge of the system to its end; returns the HTTP status."""
+    """One request from the edge of the system to its end; returns the HTTP status that the caller sees."""
     host = world.hosts["gateway"][request.number % len(world.hosts["gateway"])]
     place = world.place("gateway", host, request.dims["version"])
     span = world.tracing.start(place, "POST /v1/answers", SERVER, request.link)
     span.set("http.request.method", "POST")
     span.set("http.route", "/v1/answers")
-    status = 200
+    status, ended = 200, False
     try:
         await asyncio.sleep(0.004 + request.rng.expovariate(1 / 0.003))
         if not bucket.take(world.now_s()):
             raise RateLimited(f"over {world.switches.rate_limit:g} requests per second")
-        onward = world.tracing.start(place, "orchestrator", CLIENT, span.link)
-        onward.set("peer.service", "orchestrator")
-        try:
-            target = world.pick_host("orchestrator", request.rng)
-            await asyncio.sleep(orchestrator.LEG_S)
-            await orchestrator.answer(world, request, target, onward.link)
-            await asyncio.sleep(orchestrator.LEG_S)
-        except (AgentError, TimeoutError, ValueError) as error:
-            onward.fail(error, origin=False)
-            raise
-        finally:
-            onward.end()
+        if _cached(world, request):
+            span.set("agent.answer_cache", "hit")
+            return status
+        if world.switches.hardening.async_answers and request.task.name in SLOW_TASKS:
+            span.event("answer.deferred", {"agent.task": request.task.name})
+            status, ended = 202, True
+            _close(span, status)
+        await _onward(world, request, place, span.link)
     except (AgentError, TimeoutError, ValueError) as error:
-        status = error.http_status if isinstance(error, AgentError) else 504 if isinstance(error, TimeoutError) else 500
-        span.fail(error, origin=False)
+        status = status_of(error)
+        span.fail(error, origin=isinstance(error, RateLimited))
     finally:
-        span.set("http.response.status_code", status)
-        span.end()
+        if not ended:
+            _close(span, status)
     return status
+
+
+async def _onward(world: World, request: Request, place: Place, link: Link) -> None:
+    """Hand the request to an orchestrator, under a client span."""
+    span = world.tracing.start(place, "orchestrator", CLIENT, link)
+    span.set("peer.service", "orchestrator")
+    try:
+        target = world.pick_host("orchestrator", request.rng)
+        await asyncio.sleep(orchestrator.LEG_S)
+        await world.wire.orchestrate(world, request, target, span.link)
+        await asyncio.sleep(orchestrator.LEG_S)
+    except (AgentError, TimeoutError, ValueError) as error:
+        span.fail(error, origin=False)
+        raise
+    finally:
+        span.end()
+
+
+def _cached(world: World, request: Request) -> bool:
+    """Deterministic answers are kept for 300 s."""
+    if not world.switches.hardening.answer_cache or request.task.name not in DETERMINISTIC_TASKS:
+        return False
+    return world.answers.hit(request.task.name, request.text, world.now_s())
+
+
+def _close(span: Span, status: int) -> None:
+    span.set("http.response.status_code", status)
+    span.end()
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status for an error of the agent."""
+    if isinstance(error, AgentError):
+        return error.http_status
+    return 504 if isinstance(error, TimeoutError) else 500

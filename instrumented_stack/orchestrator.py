@@ -7,11 +7,13 @@ import asyncio
 
 from instrumented_stack import workers
 from instrumented_stack.catalogue import POOLS, STAGES, TASKS
-from instrumented_stack.errors import AgentError
-from instrumented_stack.telemetry import CLIENT, INTERNAL, SERVER, Link, Place
+from instrumented_stack.errors import AgentError, StateConflictError
+from instrumented_stack.hardening import SCHEMA_VERSION
+from instrumented_stack.telemetry import CLIENT, INTERNAL, SERVER, Link, Place, Span
 from instrumented_stack.world import Request, World
 
 LEG_S = 0.0006
+WEEK_S = 604_800.0
 
 
 async def answer(world: World, request: Request, host: str, link: Link) -> None:
@@ -21,20 +23,38 @@ async def answer(world: World, request: Request, host: str, link: Link) -> None:
     span.set("gen_ai.operation.name", "invoke_agent")
     span.set("gen_ai.agent.name", request.task.name)
     span.set("stagescope.kind", "agent")
+    if world.switches.hardening.schema_version:
+        span.set("agent.schema_version", SCHEMA_VERSION)
     try:
         await asyncio.sleep(0.004 * _spread(request))
-        for stage, tool in plan(request):
-            if stage == "human_approval":
-                await _approval(world, request, place, span.link)
-                continue
-            await call(world, request, (stage, tool), place, span.link)
-            if _again(world, request, stage):
-                await call(world, request, (stage, tool), place, span.link)
+        await world.sessions.write(request.dims["session"], "planning")
+        await _drill(world, request, span)
+        for step in plan(request):
+            await _take(world, request, step, place, span.link)
+        await world.sessions.write(request.dims["session"], "done")
     except (AgentError, TimeoutError, ValueError) as error:
-        span.fail(error, origin=False)
+        span.fail(error, origin=isinstance(error, StateConflictError) and "/" not in str(error))
         raise
     finally:
         span.end()
+
+
+async def _take(world: World, request: Request, step: tuple[str, str], place: Place, link: Link) -> None:
+    """One step of the plan, and its reflection where that is switched on."""
+    stage = step[0]
+    if stage == "human_approval":
+        await _approval(world, request, place, link)
+        return
+    await call(world, request, step, place, link)
+    if _again(world, request, stage):
+        await call(world, request, step, place, link)
+
+
+async def _drill(world: World, request: Request, span: Span) -> None:
+    """The weekly fault drill: in its first minute, one request in fifty is delayed on purpose, and says so."""
+    if world.switches.hardening.fault_drill and world.now_s() % WEEK_S < 60.0 and request.number % 50 == 7:
+        span.event("fault_drill.delayed", {"delay_ms": 200})
+        await asyncio.sleep(0.2)
 
 
 def plan(request: Request) -> list[tuple[str, str]]:
@@ -65,10 +85,11 @@ async def call(world: World, request: Request, step: tuple[str, str], place: Pla
     span.set("rpc.system", "http")
     span.set("server.address", host)
     span.set("peer.service", POOLS[pool])
+    onward = span.link if world.switches.hardening.trace_context else world.detached(span.link)
     try:
         await asyncio.sleep(_leg(world, request, stage, host, pool))
         try:
-            await workers.serve(world, request, step, host, span.link)
+            await world.wire.work(world, request, step, host, onward)
         finally:
             await asyncio.sleep(_leg(world, request, stage, host, pool))
     except (AgentError, TimeoutError, ValueError) as error:

@@ -3,6 +3,7 @@ OpenTelemetry SDK. A span knows facts only."""
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class Span(Protocol):
 
 class Tracing(Protocol):
     def start(self, place: Place, name: str, kind: int, link: Link) -> Span: ...
+    def fresh(self, link: Link) -> Link:
+        """A new trace with the same common attributes, not connected to `link`."""
 
 
 def frames(error: BaseException, limit: int = 6) -> str:
@@ -160,6 +163,13 @@ class BytesTracing:
 
     def start(self, place: Place, name: str, kind: int, link: Link) -> Span:
         return BytesSpan(self, place, name, kind, link)
+
+    def fresh(self, link: Link) -> Link:
+        made = Link(
+            hashlib.blake2b(link.trace_id + link.span_id, digest_size=16).digest(), b"", link.common, link.sampled
+        )
+        self.open_trace(made)
+        return made
 
     def keep(self, place: Place, body: bytes) -> None:
         self._held.setdefault(place, []).append(body)

@@ -14,9 +14,11 @@ from instrumented_stack.catalogue import POOLS, STAGES, Stage, Task
 from instrumented_stack.engine import EngineOptions
 from instrumented_stack.engine_sim import Engine
 from instrumented_stack.faults import FaultBook
+from instrumented_stack.hardening import AnswerCache, Breaker, Sessions
 from instrumented_stack.hardware import GPUS, MODELS
 from instrumented_stack.scenario import Scenario, runs_model
 from instrumented_stack.telemetry import Link, Place, Tracing
+from instrumented_stack.wire import Direct, Wire
 
 SLOWING = frozenset(
     {"prompt_bloat", "oversized_model", "gpu_contention", "pcie_saturation", "retry", "redundant_step", "batch_stall"}
@@ -75,7 +77,8 @@ class Backlog:
 class World:
     """The state of one run, live or virtual."""
 
-    def __init__(self, scenario: Scenario, tracing: Tracing, peak_rps: float) -> None:
+    def __init__(self, scenario: Scenario, tracing: Tracing, peak_rps: float, wire: Wire | None = None) -> None:
+        self.wire: Wire = wire or Direct()
         self.scenario = scenario
         self.switches = scenario.switches
         self.tracing = tracing
@@ -86,6 +89,9 @@ class World:
         self.cold: dict[tuple[str, str], tuple[int, float]] = {}
         self.in_flight: dict[str, int] = {}
         self.cpu_busy_s: dict[str, float] = {}
+        self.sessions = Sessions(self.switches.lock_timeout_s if self.switches.hardening.state_lock else 30.0)
+        self.answers = AnswerCache()
+        self._breakers: dict[str, Breaker] = {}
         self._backlogs: dict[tuple[str, str, str], Backlog] = {}
         self._speed: dict[str, float] = {}
         self._places: dict[tuple[str, str, str], Place] = {}
@@ -102,6 +108,26 @@ class World:
     async def burn_cpu(self, seconds: float) -> None:
         """Keep a CPU busy; on virtual time that is only a sleep."""
         await asyncio.sleep(seconds)
+
+    async def serialise(self, size_bytes: int, seconds: float) -> None:
+        """Encode and decode a payload; on virtual time that is only a sleep."""
+        await asyncio.sleep(seconds)
+
+    async def use_tool(self, tool: str, text: str, rows: int, size_bytes: int) -> tuple[float, int, int]:
+        """(seconds already spent, rows, answer bytes). On virtual time nothing runs and the catalogue's figures stand."""
+        return 0.0, rows, size_bytes
+
+    @staticmethod
+    async def keep(task: asyncio.Task[int]) -> None:
+        """Let a writer that nobody waits for end by itself."""
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def detached(self, link: Link) -> Link:
+        """What the next service makes of a call that carries no trace context: a trace of its own."""
+        return self.tracing.fresh(link)
+
+    def breaker(self, tool: str) -> Breaker:
+        return self._breakers.setdefault(tool, Breaker())
 
     def uptime_s(self, host: str) -> float:
         return self.now_s() - self._started_s + 61.0 * (hash_of(host) % 97)
