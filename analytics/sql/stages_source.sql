@@ -1,0 +1,9 @@
+SELECT o.*, s.Length AS Length, s.SelfTime AS SelfTime, s.CriticalTime AS CriticalTime, s.TraceDuration AS TraceDuration,
+    s.Gap AS Gap, s.GapSelf AS GapSelf, s.GapCritical AS GapCritical, s.Request AS Request, s.Callee AS Callee, s.TreeMarks AS TreeMarks
+FROM
+(
+    SELECT *$marks, $row AS Row FROM otel_traces
+    WHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp <= fromUnixTimestamp64Nano({high:Int64})
+        AND TraceId IN (SELECT TraceId FROM $pick WHERE Long = {long:UInt8} AND Slice = {slice:UInt64})
+) AS o
+ANY INNER JOIN $shape AS s ON o.Row = s.Row

@@ -1,0 +1,27 @@
+-- Which traces got spans lately, in the order of arrival (_block_number), so that their stage runs are built again.
+CREATE TABLE IF NOT EXISTS stage_touched
+(
+    TraceId String CODEC(ZSTD(1)),
+    Start DateTime64(9) CODEC(Delta, ZSTD(1)),
+    End DateTime64(9) CODEC(Delta, ZSTD(1)),
+    Spans UInt32,
+    TouchedAt DateTime DEFAULT now()
+)
+ENGINE = MergeTree
+ORDER BY TraceId
+TTL TouchedAt + INTERVAL 2 DAY
+SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1, ttl_only_drop_parts = 1;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS stage_touched_mv TO stage_touched AS
+SELECT TraceId, min(Timestamp) AS Start, max(Timestamp) AS End, toUInt32(count()) AS Spans
+FROM otel_traces WHERE TraceId != '' GROUP BY TraceId;
+
+-- How far a piece of standing work has come.
+CREATE TABLE IF NOT EXISTS stage_progress
+(
+    Name String,
+    Value Int64,
+    UpdatedAt DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY Name;
