@@ -20,11 +20,12 @@ import pandas as pd
 import psutil
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError
+from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, OperationalError
 
 from ingest.errors import BadSetting, Unavailable
 
 DATABASE = "stagescope"
+WRONG_PASSWORD = 516
 READ_SETTINGS: Mapping[str, Any] = {"final": 1, "do_not_merge_across_partitions_select_final": 1}
 
 
@@ -71,6 +72,7 @@ class Store:
 
     def __init__(self, location: Location) -> None:
         self.location = location
+        self._home: Path | None = None  # the folder of another process through which we go
         self._local = threading.local()
         self._clients: list[Client] = []
         self._lock = threading.Lock()
@@ -78,13 +80,14 @@ class Store:
     @classmethod
     def open(cls, url: str, *, migrate: bool = True) -> Store:
         """Open or make the store at `url`. Raises BadSetting, or Unavailable when it is away or owned by another process."""
-        location = locate(url)
+        location, home = locate(url), None
         if location.folder is not None and (running := running_endpoint(location.folder)):
-            location = Location(None, running, DATABASE)
+            location, home = Location(None, running, DATABASE), location.folder
             migrate = False
         elif location.folder is not None:
             location.folder.mkdir(parents=True, exist_ok=True)
         store = cls(location)
+        store._home = home
         if migrate:
             store._migrate()
         return store
@@ -106,6 +109,8 @@ class Store:
 
     def new_client(self, **settings: Any) -> Client:
         """A fresh client; the caller closes it. With readonly=1 the embedded connection stays read-only for good."""
+        if self._home is not None and (running := running_endpoint(self._home)):
+            self.location = Location(None, running, DATABASE)
         try:
             return clickhouse_connect.get_client(dsn=self._dsn(), settings=settings or None, **self._options())
         except (ClickHouseError, OSError) as err:
@@ -212,8 +217,12 @@ class Store:
     def _guard(self, call: Any) -> Any:
         try:
             return call()
-        except DatabaseError:
-            raise
+        except DatabaseError as err:
+            away = isinstance(err, OperationalError) and not err.code
+            if not away and not (self._home is not None and err.code == WRONG_PASSWORD):
+                raise
+            self._local.client = None  # whoever owns the store may have come back elsewhere
+            raise Unavailable(self._away(err)) from err
         except (ClickHouseError, OSError) as err:
             raise Unavailable(self._away(err)) from err
 
