@@ -22,7 +22,7 @@ from ingest.kafka_place import KafkaPlace
 from ingest.log import TOPICS, Message
 
 JSON_TYPE = "application/json"
-ANSWER_S = 10.0
+ANSWER_S = 5.0
 USUAL_MESSAGE_BYTES, FRAME_BYTES = 1_000_000, 1024
 
 
@@ -218,7 +218,7 @@ class KafkaSource:
                 max_poll_records=2000,
                 fetch_max_bytes=16 << 20,
                 max_partition_fetch_bytes=4 << 20,
-                request_timeout_ms=int(ANSWER_S * 3000),
+                request_timeout_ms=int(ANSWER_S * 6000),
             )
             self._consumer.subscribe(TOPICS, listener=self._listener)
         return self._consumer
