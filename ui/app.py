@@ -11,6 +11,8 @@ from ui import parts
 PAGES = (
     ("overview", "Overview", ":material/monitoring:"),
     ("slow", "Slow without reason", ":material/hourglass_bottom:"),
+    ("failures", "Failures", ":material/error:"),
+    ("roadmap", "Roadmap", ":material/checklist:"),
 )
 
 

@@ -99,3 +99,27 @@ def losses(found: Sequence[Finding]) -> alt.LayerChart | alt.FacetChart:
     )
     ranges = base.mark_rule(strokeWidth=2, color="#7a2c1e").encode(x="low:Q", x2="high:Q")
     return alt.layer(bars, ranges).properties(height=34 * len(rows) + 40)
+
+
+def clusters(frame: pd.DataFrame) -> alt.Chart:
+    """Failed requests per cluster, coloured by trend, from rows `label, count, trend, users`."""
+    chart: alt.Chart = (
+        alt.Chart(frame.head(10)[["label", "count", "trend", "users", "scene"]])
+        .mark_bar(cornerRadiusEnd=2)
+        .encode(
+            x=alt.X("count:Q", title="failed requests"),
+            y=alt.Y("label:N", title=None, sort="-x", axis=alt.Axis(labelLimit=420)),
+            color=alt.Color(
+                "trend:N",
+                title=None,
+                scale=alt.Scale(
+                    domain=["new", "rising", "steady", "falling", "unknown"],
+                    range=[FAILED, "#e08a5b", "#9aa5a1", WORK, WAIT],
+                ),
+                legend=alt.Legend(orient="top"),
+            ),
+            tooltip=["label:N", "count:Q", "users:Q", "trend:N", "scene:N"],
+        )
+        .properties(height=26 * min(len(frame), 10) + 70)
+    )
+    return chart

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analytics.roadmap_owners import Owners
-    from analytics.tickets import Done
+    from analytics.tickets import Change, Done
 
-TRACKERS = ("files",)
+TRACKERS = ("files", "jira", "github", "gitlab", "webhook")
 CLUSTER_KEYS = "cluster_id label count users first_seen last_seen trend scene examples".split()
 
 
@@ -106,21 +107,24 @@ def tickets_sync(args: Namespace, settings: Settings) -> int:
     if args.json:
         emit([_plain(item) for item in done])
     else:
-        print_tickets(done, settings, dry_run=args.dry_run)
+        print_tickets(done, settings, files=args.to == "files", dry_run=args.dry_run)
     return FAILED if any(item.problem for item in done) else DONE
 
 
 def sync(store: Any, settings: Settings, tracker: str, *, dry_run: bool = False) -> list[Done]:
     """Open, update, close and reopen tickets of all open findings at `tracker`."""
     from analytics import run, tickets
-    from analytics.tickets_files import FilesSink
+    from analytics.tickets_sinks import sink
 
     known = owners(settings)
-    sink = FilesSink(
-        tickets_folder(settings), lambda change: known.of(change.finding) if change.finding else "", lambda _: ""
-    )
+
+    def owner(change: Change) -> str:
+        return known.of(change.finding) if change.finding else ""
+
+    place = sink(tracker, settings, tickets_folder(settings), (owner, lambda _: ""))
+    rules = tickets.Rules(verified_for=timedelta(hours=settings.ticket_verified_hours))
     findings = run.latest(store)
-    return tickets.sync(store, sink, findings, environment=settings.environment, dry_run=dry_run)
+    return tickets.sync(store, place, findings, environment=settings.environment, rules=rules, dry_run=dry_run)
 
 
 def tickets_folder(settings: Settings) -> Path:
@@ -133,8 +137,8 @@ def tickets_folder(settings: Settings) -> Path:
     return folder / "tickets" if folder else Path("tickets")
 
 
-def print_tickets(done: Sequence[Done], settings: Settings, *, dry_run: bool = False) -> None:
-    """One line a change."""
+def print_tickets(done: Sequence[Done], settings: Settings, *, files: bool = True, dry_run: bool = False) -> None:
+    """One line a change; `files` says where ticket files are."""
     if not done:
         print("tickets are up to date")
     for item in done:
@@ -147,7 +151,8 @@ def print_tickets(done: Sequence[Done], settings: Settings, *, dry_run: bool = F
         )
         where = item.problem or item.external_id
         print(f"{what:<12} {item.change.key}  {text.printable(item.change.ticket.title)}  {where}".rstrip())
-    print(f"ticket files in {tickets_folder(settings)}")
+    if files:
+        print(f"ticket files in {tickets_folder(settings)}")
 
 
 def _plain(item: Done) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from analytics import failures, roadmap, run, stages
-from analytics.findings import Finding
 from ingest import mapping
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
@@ -31,7 +30,7 @@ SCENARIO = "demo"
 LIVE_RPS = 2.0
 FOREVER_S = 7 * 86_400.0
 MARK = "stagescope-demo"
-LOOK_S = 0.25
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +51,25 @@ def run_demo(settings: Settings, options: Options) -> int:
 
     fresh = _prepare(settings, options.keep)
     with until_told_to_stop() as stop, ExitStack() as stack:
-        running = stack.enter_context(node(settings, pages=options.pages, watch=("--every", "5s", "--last", BACK)))
+        running = stack.enter_context(node(settings, pages=options.pages, watch=("--every", "8s", "--last", BACK)))
         tell(
             f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}, data in {running.folder}"
         )
         length = f"{options.seconds or FOREVER_S:g}"
         stack.enter_context(_stack(running, "max", "--seconds", length, "--rps", f"{LIVE_RPS:g}"))
         tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
+        seen = _Seen(running, tell)
         if fresh:
             with _stack(running, "max") as history:
                 tell("two weeks of history are being made on virtual time and sent over OTLP …")
+                _until(lambda: seen.look() or history.poll() is not None, running, stop)
                 _until(lambda: history.poll() is not None, running, stop)
             if stop.is_set():
                 return DONE
             if history.returncode:
                 raise StagescopeError(f"making the history failed with {history.returncode}; the reason stands above")
             tell("history is in")
-        first = _first_finding(running, stop)
-        if first:
-            tell(f"first finding: {text.printable(first.title)} [{first.cause}]")
+        _until(seen.look, running, stop)
         if options.seconds is not None:
             ends = began + options.seconds
             _until(lambda: time.monotonic() >= ends, running, stop)
@@ -129,16 +128,18 @@ def _until(done: Callable[[], bool], running: Node, stop: threading.Event) -> No
         running.look()
 
 
-def _first_finding(running: Node, stop: threading.Event) -> Finding | None:
-    """The worst finding of the first look that finds anything."""
-    found: list[Finding] = []
+class _Seen:
+    """Tells of the first finding, once."""
 
-    def looked() -> bool:
-        found[:] = run.latest(running.store)
-        return bool(found)
+    def __init__(self, running: Node, tell: Callable[[str], None]) -> None:
+        self._running, self._tell, self._found = running, tell, False
 
-    _until(looked, running, stop)
-    return found[0] if found else None
+    def look(self) -> bool:
+        """True once there is a finding."""
+        if not self._found and (found := run.latest(self._running.store)):
+            self._found = True
+            self._tell(f"first finding: {text.printable(found[0].title)} [{found[0].cause}]")
+        return self._found
 
 
 def _report(running: Node, settings: Settings) -> None:

@@ -57,7 +57,7 @@ def finding(item: Finding, *, place: int) -> None:
     """One finding as a card: what, how much, why, what to do, how to check."""
     with st.container(border=True):
         top, side = st.columns([4, 1], vertical_alignment="center")
-        top.markdown(f"#### {place}. {_safe(item.title)}")
+        top.markdown(f"#### {place}. {safe(item.title)}")
         with side.container(horizontal=True, horizontal_alignment="right"):
             st.badge(item.severity, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]
             st.badge(item.cause, color="blue")
@@ -90,27 +90,32 @@ def _why(item: Finding) -> None:
 
 
 def _do(item: Finding) -> None:
-    st.markdown(f"**Change** ({EFFORT.get(item.effort, item.effort)})  \n{_safe(item.recommendation)}")
+    st.markdown(f"**Change** ({EFFORT.get(item.effort, item.effort)})  \n{safe(item.recommendation)}")
     if item.expected_saving_ms:
         st.markdown(f"**Expect** about {text.ms(item.expected_saving_ms)} less on each affected request")
-    st.markdown(f"**Check**  \n{_safe(item.verify)}")
-    if item.trace_ids:
-        st.page_link(
-            "pages/trace.py",
-            label=f"See trace {item.trace_ids[0][:8]}…",
-            icon=":material/account_tree:",
-            query_params={"trace": item.trace_ids[0]},
-        )
+    st.markdown(f"**Check**  \n{safe(item.verify)}")
+    for trace_id in item.trace_ids[:1]:
+        trace_link(trace_id)
+
+
+def trace_link(trace_id: str) -> None:
+    """The way to one trace's waterfall."""
+    st.page_link(
+        "pages/trace.py",
+        label=f"Trace {trace_id[:8]}…",
+        icon=":material/account_tree:",
+        query_params={"trace": trace_id},
+    )
 
 
 def _amount(value: float | str, unit: str) -> str:
     if isinstance(value, str):
-        return _safe(value)
+        return safe(value)
     number = f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
     return f"{number} {unit}".strip()
 
 
-def _safe(words: str) -> str:
+def safe(words: str) -> str:
     """Stored text as Markdown that cannot format, link or run anything."""
     marks = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#|~$:"})
     return text.printable(words).translate(marks)
@@ -121,6 +126,6 @@ def line(item: Finding) -> None:
     with st.container(border=True):
         left, right = st.columns([5, 1], vertical_alignment="center")
         lost = f"{text.seconds(item.lost_seconds)} lost · " if item.lost_seconds else ""
-        left.markdown(f"**{_safe(item.title)}**  \n{lost}{item.requests:,} requests · {_safe(item.recommendation)}")
+        left.markdown(f"**{safe(item.title)}**  \n{lost}{item.requests:,} requests · {safe(item.recommendation)}")
         with right.container(horizontal=True, horizontal_alignment="right"):
             st.badge(item.cause, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def _loop(
         except Unavailable as err:
             print(f"stagescope watch: {err}", file=sys.stderr, flush=True)
             pause_s = max(every_s, err.retry_after_s)
-        if not alive():
+        if not alive() and not stop.is_set():
             raise StagescopeError("building stage runs ended by itself; the reason stands above")
         stop.wait(pause_s)
 
