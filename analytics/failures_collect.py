@@ -72,7 +72,8 @@ def _document(runs: pd.DataFrame) -> pd.DataFrame:
         for kind, text, low in zip(declared, said, degraded, strict=True)
     ]
     out["Frames"] = [frames(stack) if stack else [] for stack in runs["Stack"]]
-    out["Context"] = [_context(row, str(kind)) for row, kind in zip(runs["Evidence"], declared, strict=True)]
+    facts: list[Any] = [_context(row, str(kind)) for row, kind in zip(runs["Evidence"], declared, strict=True)]
+    out["Context"] = facts
     out["Echo"] = runs["Echo"].fillna(0).astype("uint8")
     out["Recovered"] = runs["Recovered"].fillna(0).astype("uint8")
     whole = runs["RequestDuration"].fillna(runs["Duration"]).astype("uint64")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +81,9 @@ def similarity(left: Sequence[Pattern], right: Sequence[Pattern]) -> Floats:
         equal, both = _equal(ours, theirs)
         total += _WEIGHTS[name] * (equal & both)
         weight += _WEIGHTS[name] * both
-    overlap, both = _frames(left, right)
+    overlap, framed = _frames(left, right)
     total += _WEIGHTS["frames"] * overlap
-    weight += _WEIGHTS["frames"] * both
+    weight += _WEIGHTS["frames"] * framed
     out: Floats = total / weight
     return _rules(out, left, right)
 
@@ -90,14 +91,13 @@ def similarity(left: Sequence[Pattern], right: Sequence[Pattern]) -> Floats:
 def _rules(out: Floats, left: Sequence[Pattern], right: Sequence[Pattern]) -> Floats:
     same_stage, _ = _equal([item.stage for item in left], [item.stage for item in right])
     same_code, _ = _equal([item.code for item in left], [item.code for item in right])
-    same_scene, _ = _equal([item.scene for item in left], [item.scene for item in right])
-    known_scene = np.array([item.scene != "new" for item in left])[:, None]
+    same_scene, both_known = _equal(*([item.scene.replace("new", "") for item in side] for side in (left, right)))
     generic = np.array([item.generic for item in left])[:, None] | np.array([item.generic for item in right])[None, :]
     mine, theirs = _bags([_states(item) for item in left], [_states(item) for item in right])
     opposed = (mine @ (1 - theirs).T > 0) & ((1 - mine) @ theirs.T > 0)
     out = np.where(opposed, -1.0, out)
-    out = np.where(same_scene & known_scene & same_stage, 1.0, out)
-    return np.where(~same_code | (~same_stage & generic), -1.0, out)
+    out = np.where(same_scene & both_known & same_stage, 1.0, out)
+    return np.where(~same_code | (~same_stage & generic) | (both_known & ~same_scene), -1.0, out)
 
 
 def _states(item: Pattern) -> frozenset[str]:
@@ -161,7 +161,7 @@ def _among(items: Sequence[Pattern], apart: frozenset[frozenset[str]]) -> dict[s
     return {item.pattern_id: first[int(label)] for item, label in zip(items, labels, strict=True)}
 
 
-def _vectors(items: Sequence[Pattern]) -> object:
+def _vectors(items: Sequence[Pattern]) -> Any:
     texts = [" ".join(word for word in item.words if word not in STOP) or "nothing" for item in items]
     model = HashingVectorizer(n_features=2**18, ngram_range=(1, 2), alternate_sign=False, token_pattern=r"[^\W\d_]{2,}")
     return model.transform(texts)

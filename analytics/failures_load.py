@@ -40,7 +40,7 @@ def representatives(store: Store) -> dict[str, str]:
     if not len(rows):
         return {}
     ages = store.read("SELECT ClusterId, min(Place) AS place FROM failure_patterns GROUP BY ClusterId")
-    age = dict(zip(ages["ClusterId"], ages["place"], strict=True)) if len(ages) else {}
+    age: dict[str, float] = {str(row["ClusterId"]): float(row["place"]) for row in records(ages)}
     home: dict[str, str] = {}
 
     def top(name: str) -> str:
@@ -52,6 +52,11 @@ def representatives(store: Store) -> dict[str, str]:
         first, second = sorted((top(one), top(other)), key=lambda item: (age.get(item, math.inf), item))
         home[second] = first
     return {name: top(name) for name in home if top(name) != name}
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries by column name."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def traffic(store: Store, window: Window) -> tuple[int, int]:
@@ -77,11 +82,11 @@ def clusters(store: Store, window: Window | None) -> pd.DataFrame:
     requests, earlier = traffic(store, span)[0], traffic(store, before)[0]
     ever = _first_seen(store, common)
     old = _counts(store, before, common)
-    old_counts = dict(zip(old["cluster_id"], old["count"], strict=True)) if len(old) else {}
+    old_counts: dict[str, int] = {str(row["cluster_id"]): int(row["count"]) for row in records(old)}
     values, usual = _values(store, span, common), _usual(store, span)
     samples = _samples(store, span, common)
-    rows = []
-    for row in counts.to_dict("records"):
+    rows: list[dict[str, Any]] = []
+    for row in records(counts):
         key = str(row["cluster_id"])
         row["first_seen"] = min(ever.get(key, row["first_seen"]), row["first_seen"])
         row["before"] = int(old_counts.get(key, 0))
@@ -228,8 +233,8 @@ def _samples(store: Store, window: Window, common: dict[str, Any]) -> dict[str, 
         **common,
     )
     out: dict[str, dict[str, Any]] = {}
-    for row in messages.itertuples():
-        out[str(row.cluster_id)] = {"example": str(row.text), "atoms": list(row.atoms), "most": int(row.n)}
+    for row in records(messages):
+        out[str(row["cluster_id"])] = {"example": str(row["text"]), "atoms": list(row["atoms"]), "most": int(row["n"])}
     for key, part in traces.groupby("cluster_id", observed=True):
         out[str(key)]["examples"] = part["TraceId"].astype(str).tolist()
     return out

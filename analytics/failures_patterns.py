@@ -13,6 +13,7 @@ import pandas as pd
 
 from analytics import scenes
 from analytics.failures_group import MOST_AT_ONCE, Pattern, assign, cluster_name
+from analytics.failures_load import records
 from analytics.failures_text import status_code
 from analytics.templates import Templates
 from ingest.store import Store
@@ -42,8 +43,8 @@ class Patterns:
     def load(cls, store: Store) -> Patterns:
         """As the store remembers them."""
         rows = store.read("SELECT TemplateId, Atoms, AliasOf FROM failure_templates ORDER BY Place, TemplateId")
-        known = [(str(row.TemplateId), tuple(row.Atoms)) for row in rows.itertuples()]
-        aliases = {str(row.TemplateId): str(row.AliasOf) for row in rows.itertuples() if row.AliasOf}
+        known = [(str(row["TemplateId"]), tuple(map(str, row["Atoms"]))) for row in records(rows)]
+        aliases = {str(row["TemplateId"]): str(row["AliasOf"]) for row in records(rows) if row["AliasOf"]}
         book = Templates(known, aliases)
         atoms = dict(known)
         found = store.read(
@@ -52,20 +53,20 @@ class Patterns:
         )
         patterns = [
             Pattern(
-                str(row.PatternId),
-                str(row.TemplateId),
-                atoms.get(str(row.TemplateId), ()),
-                str(row.ErrorType),
-                str(row.Code),
-                str(row.Stage),
-                tuple(row.Frames),
-                str(row.Scene),
+                str(row["PatternId"]),
+                str(row["TemplateId"]),
+                atoms.get(str(row["TemplateId"]), ()),
+                str(row["ErrorType"]),
+                str(row["Code"]),
+                str(row["Stage"]),
+                tuple(map(str, row["Frames"])),
+                str(row["Scene"]),
             )
-            for row in found.itertuples()
+            for row in records(found)
         ]
-        out = cls(book, patterns, {str(row.PatternId): str(row.ClusterId) for row in found.itertuples()})
+        out = cls(book, patterns, {str(row["PatternId"]): str(row["ClusterId"]) for row in records(found)})
         verdicts = store.read("SELECT One, Other FROM failure_verdicts WHERE Same = 0")
-        out.apart = frozenset(frozenset((str(row.One), str(row.Other))) for row in verdicts.itertuples())
+        out.apart = frozenset(frozenset((str(row["One"]), str(row["Other"]))) for row in records(verdicts))
         return out
 
     def place(self, documents: pd.DataFrame) -> pd.DataFrame:
@@ -80,12 +81,13 @@ class Patterns:
         keys = ["_template", "ErrorType", "_code", "Stage"]
         ids: dict[tuple[str, ...], str] = {}
         new: list[Pattern] = []
-        sizes = out.groupby(keys, sort=False, observed=True).agg(n=("Message", "size"), at=("Timestamp", "idxmin"))
-        for parts, row in sizes.sort_values("n", ascending=False, kind="stable").iterrows():
-            key = tuple(str(part) for part in parts)  # type: ignore[union-attr]
+        groups = out.groupby(keys, sort=False, observed=True)
+        sizes = groups.agg(n=("Message", "size"), at=("Timestamp", "idxmin"))
+        for row in records(sizes.sort_values("n", ascending=False, kind="stable").reset_index()):
+            key = tuple(str(row[name]) for name in keys)
             known = self._by_parts.get(key)
             if known is None:
-                item = self._new(key, out.loc[row["at"]])
+                item = self._new(key, out.loc[row["at"]], _usual(groups.get_group(key)["Context"]))
                 new.append(item)
                 known = item.pattern_id
             ids[key] = known
@@ -130,10 +132,9 @@ class Patterns:
             "Place": place,
         }
 
-    def _new(self, parts: tuple[str, ...], example: Any) -> Pattern:
+    def _new(self, parts: tuple[str, ...], example: Any, facts: Mapping[str, float]) -> Pattern:
         template, kind, code, stage = parts
         digest = hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        facts = {str(key): _number(value) for key, value in example["Context"]}
         scene = scenes.name(f"{kind} {example['Message']}", tool=bool(example["Tool"]), facts=facts)
         return Pattern(digest, template, self.book.atoms(template), kind, code, stage, tuple(example["Frames"]), scene)
 
@@ -159,11 +160,14 @@ class Patterns:
         return (self.book.resolve(item.template_id), item.error_type, item.code, item.stage)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+def _usual(contexts: pd.Series[Any], most: int = 200) -> dict[str, float]:
+    """The median of each measured fact over (up to 200 of) the rows of a pattern."""
+    seen: dict[str, list[float]] = {}
+    for context in contexts.head(most):
+        for name, value in context:
+            if name != "declared_type":
+                seen.setdefault(str(name), []).append(float(value))
+    return {name: sorted(values)[len(values) // 2] for name, values in seen.items()}
 
 
 def same(store: Store, one: str, other: str, note: str = "") -> None:

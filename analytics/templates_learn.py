@@ -37,7 +37,7 @@ def _round(
     rank: dict[str, int],
     touched: set[str],
 ) -> bool:
-    buckets: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    buckets: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for key in groups:
         atoms = atoms_of[key]
         if len(atoms) <= LONGEST:
@@ -46,7 +46,7 @@ def _round(
     changed = False
     for (slot, merged), keys in sorted(buckets.items(), key=lambda item: -len(item[1])):
         alive = [key for key in keys if key in groups]
-        allowed = _proven(alive, atoms_of, slot, merged)  # type: ignore[arg-type]
+        allowed = _proven(alive, atoms_of, slot, merged)
         if len(allowed) < 2:
             continue
         changed = True
@@ -54,7 +54,7 @@ def _round(
         oldest = allowed[0]
         for key in allowed[1:]:
             groups[oldest] += groups.pop(key)
-        atoms_of[oldest] = merged  # type: ignore[assignment]
+        atoms_of[oldest] = merged
         touched.add(oldest)
     return changed
 

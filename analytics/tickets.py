@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import pandas as pd
 
+from analytics.failures_load import records
 from analytics.findings import Finding
 from analytics.tickets_plan import CLOSED, Change, Proof, Rules, Ticket, TicketSink, plan
 from analytics.tickets_verify import proofs as measured
@@ -68,7 +70,7 @@ def read(store: Store, environment: str, sink: str) -> list[Ticket]:
         environment=environment,
         sink=sink,
     )
-    return [_ticket(row) for row in rows.to_dict("records")]
+    return [_ticket(row) for row in records(rows)]
 
 
 def _one(
@@ -121,7 +123,7 @@ def _record(store: Store, ticket: Ticket) -> None:
     store.insert("tickets", frame)
 
 
-def _ticket(row: Mapping[str, object]) -> Ticket:
+def _ticket(row: Mapping[str, Any]) -> Ticket:
     body = orjson.loads(str(row["Body"]))
     closed = row["ClosedAt"]
     return Ticket(
@@ -133,7 +135,7 @@ def _ticket(row: Mapping[str, object]) -> Ticket:
         str(row["Title"]),
         _utc(row["OpenedAt"]),
         _utc(row["UpdatedAt"]),
-        None if closed is None or pd.isna(closed) else _utc(closed),  # type: ignore[call-overload]
+        None if closed is None or pd.isna(closed) else _utc(closed),
         body["told"],
         body["finding"],
         tuple(body["history"]),
@@ -171,13 +173,13 @@ def _put_claim(store: Store, where: Mapping[str, str], claim: tuple[int, str], *
     store.insert("ticket_claims", pd.DataFrame([row]), token=token)
 
 
-def _last_claim(store: Store, where: Mapping[str, str]) -> Mapping[str, object] | None:
+def _last_claim(store: Store, where: Mapping[str, str]) -> Mapping[str, Any] | None:
     rows = store.read(
         "SELECT Epoch, Owner, Released, At FROM ticket_claims WHERE Environment = {environment:String} "
         "AND Sink = {sink:String} AND Key = {key:String} ORDER BY Epoch DESC, Released DESC LIMIT 1",
         **where,
     )
-    return rows.to_dict("records")[0] if len(rows) else None  # type: ignore[return-value]
+    return records(rows)[0] if len(rows) else None
 
 
 def _stale(owner: str, at: datetime) -> bool:
@@ -193,7 +195,7 @@ def _stale(owner: str, at: datetime) -> bool:
     return (datetime.now(UTC) - at).total_seconds() > LEASE_S
 
 
-def _utc(value: object) -> datetime:
-    stamp = pd.Timestamp(value)  # type: ignore[arg-type]
+def _utc(value: Any) -> datetime:
+    stamp = pd.Timestamp(value)
     moment: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).to_pydatetime()
     return moment

@@ -133,3 +133,16 @@ CREATE TABLE IF NOT EXISTS ticket_claims
 ENGINE = MergeTree
 ORDER BY (Environment, Sink, Key, Epoch)
 SETTINGS non_replicated_deduplication_window = 10000;
+
+-- Nobody is told of alerts that have all of these labels, between the two moments.
+CREATE TABLE IF NOT EXISTS alert_silences
+(
+    Id String,
+    Matches Map(String, String),
+    Start DateTime64(3),
+    End DateTime64(3),
+    Note String DEFAULT '',
+    UpdatedAt DateTime64(3) DEFAULT now64(3)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY Id;
