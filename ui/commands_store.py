@@ -26,7 +26,7 @@ def sql(args: Namespace, settings: Settings) -> int:
         raise StagescopeError("the query is empty")
     fmt = args.format or ("PrettyCompactMonoBlock" if sys.stdout.isatty() else "TabSeparatedWithNames")
     with reading(settings) as store:
-        client = store.new_client(readonly=1)
+        client = store.new_client(**({"final": 1, "readonly": 1} if store.embedded else {"readonly": 1}))
         try:
             answer = client.raw_query(query.strip().rstrip(";"), fmt=fmt)
         finally:

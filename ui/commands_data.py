@@ -1,0 +1,249 @@
+"""Commands that bring data in: ingest, receive, consume, dead-letters."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from ingest.errors import BadSetting
+from ingest.settings import Settings
+from ui import text
+from ui.command import DONE, FAILED, REJECTED, Command, emit, json_option, no_options, reading, say, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from ingest.files import FileReport
+    from ingest.log import Sink
+
+
+def ingest_options(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="files or folders, also .gz; - is standard input")
+    json_option(parser)
+
+
+def ingest(args: Namespace, settings: Settings) -> int:
+    """Store files; twice the same file changes nothing."""
+    from analytics import stages
+    from ingest import mapping
+    from ingest.files import ingest_paths
+
+    reports = []
+    with writing(settings) as store:
+        for report in ingest_paths(args.paths, store, settings):
+            reports.append(report)
+            if not args.json:
+                print(_line(report), flush=True)
+        if any(report.stored for report in reports):
+            say("building stage runs …")
+            stages.build_touched(store, mapping.load(settings.stages or None))
+    if args.json:
+        emit([_plain(report) for report in reports])
+    for report in reports:
+        if report.error:
+            print(f"stagescope ingest: {report.path}: {text.printable(report.error)}", file=sys.stderr)
+    if reports and all(report.error for report in reports):
+        return FAILED
+    return REJECTED if any(report.error or report.rejected for report in reports) else DONE
+
+
+def _line(report: FileReport) -> str:
+    told = [report.format or "unreadable", f"{report.spans:,} read", f"{report.stored:,} stored"]
+    told += [f"{count:,} rejected: {reason}" for reason, count in report.rejected.items()]
+    return f"{text.printable(report.path)}: {', '.join(told)}"
+
+
+def _plain(report: FileReport) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "format": report.format,
+        "spans": report.spans,
+        "stored": report.stored,
+        "rejected": dict(report.rejected),
+        "error": report.error,
+    }
+
+
+def receive_options(parser: ArgumentParser) -> None:
+    from ui.commands_run import port_option
+
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    port_option(parser, "otlp_grpc_port", "otlp_http_port")
+
+
+def receive(args: Namespace, settings: Settings) -> int:
+    """OTLP to Kafka, until told to stop."""
+    from ingest.meter import Meter
+    from ingest.receiver import Receiver
+    from ui.up import until_told_to_stop
+
+    _speak_up()
+    with (
+        until_told_to_stop() as stop,
+        kafka_sink(settings, "receive") as sink,
+        Receiver(settings, sink, Meter()) as doors,
+    ):
+        where = f"OTLP/HTTP on {settings.host}:{doors.http_port}, OTLP/gRPC on {settings.host}:{doors.grpc_port}"
+        print(f"{where}, into Kafka; Ctrl-C stops", file=sys.stderr, flush=True)
+        stop.wait()
+    return DONE
+
+
+def consume(args: Namespace, settings: Settings) -> int:
+    """Kafka to the store, until told to stop."""
+    from contextlib import closing
+
+    from ingest.kafka_log import KafkaSource
+    from ingest.kafka_place import kafka_place
+    from ingest.ledger import Ledger
+    from ingest.meter import Meter
+    from ingest.pipeline import Pipeline
+    from ingest.receiver import options
+    from ui.up import until_told_to_stop
+
+    _speak_up()
+    place = kafka_place(_kafka(settings, "consume"))
+    with until_told_to_stop() as stop, writing(settings) as store, closing(KafkaSource(place)) as source:
+        print(
+            f"Kafka {', '.join(place.brokers)}, group {place.group}, into the store; Ctrl-C stops",
+            file=sys.stderr,
+            flush=True,
+        )
+        Pipeline(source, store, Meter(), Ledger(store), options=options(settings)).run(stop)
+    return DONE
+
+
+def kafka_sink(settings: Settings, who: str) -> AbstractContextManager[Sink]:
+    """The log as a Sink, closed with the block. Raises BadSetting when it is not Kafka."""
+    from contextlib import contextmanager
+
+    from ingest.kafka_log import KafkaSink
+    from ingest.kafka_place import kafka_place
+
+    place = kafka_place(_kafka(settings, who))
+
+    @contextmanager
+    def opened() -> Iterator[Sink]:
+        sink = KafkaSink(place)
+        try:
+            yield sink
+        finally:
+            sink.close()
+
+    return opened()
+
+
+def _kafka(settings: Settings, who: str) -> str:
+    if settings.log == "memory:":
+        raise BadSetting(
+            "STAGESCOPE_LOG",
+            settings.log,
+            f"kafka://host:9092 for `{who}` (without Kafka, `stagescope up` does all of it)",
+        )
+    return settings.log
+
+
+def _speak_up() -> None:
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr, level=logging.WARNING)
+
+
+def letters_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--reason", default="", help="only letters with this reason")
+    parser.add_argument("--limit", type=int, default=100, metavar="N", help="at most N letters (default 100)")
+    parser.add_argument("--replayed", action="store_true", help="also those that were sent again")
+    json_option(parser)
+
+
+def letters_list(args: Namespace, settings: Settings) -> int:
+    """Print what could not be stored, latest first."""
+    from ingest import dead_letters
+
+    with reading(settings) as store:
+        frame = dead_letters.listing(store, args.reason, args.limit, replayed=args.replayed)
+    if args.json:
+        return emit(frame.to_dict("records"))
+    if not len(frame):
+        print("no dead letters" + (f" with reason {args.reason!r}" if args.reason else ""))
+        return DONE
+    rows = [
+        [
+            text.moment(row["ReceivedAt"]),
+            row["Topic"],
+            row["Partition"],
+            row["Offset"],
+            row["Reason"],
+            text.size(row["Bytes"]),
+            row["Detail"],
+        ]
+        for row in frame.to_dict("records")
+    ]
+    text.table(text.columns("received", "topic", ">part", ">offset", "reason", ">size", "detail"), rows)
+    return DONE
+
+
+def replay_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--reason", default="", help="only letters with this reason")
+    parser.add_argument("--limit", type=int, default=1_000_000, metavar="N", help="at most N letters")
+
+
+def letters_replay(args: Namespace, settings: Settings) -> int:
+    """Send dead letters into the log again."""
+    from ingest import dead_letters
+    from ingest.meter import Meter
+    from ingest.pipeline import start_embedded
+    from ingest.receiver import options
+
+    with writing(settings) as store:
+        if settings.log == "memory:":
+            embedded = start_embedded(store, Meter(), options(settings))
+            try:
+                done = dead_letters.replay(store, embedded.sink, args.reason, args.limit)
+            finally:
+                embedded.stop()
+        else:
+            with kafka_sink(settings, "dead-letters replay") as sink:
+                done = dead_letters.replay(store, sink, args.reason, args.limit)
+    print(f"{done.sent:,} sent again, {done.refused:,} refused; what fails again is a new dead letter")
+    return REJECTED if done.refused else DONE
+
+
+COMMANDS = (
+    Command(
+        "ingest",
+        "store trace files: OTLP JSON and protobuf, Jaeger, Zipkin, Langfuse; twice the same file changes nothing",
+        "stagescope ingest traces/ export.json.gz\nstagescope ingest - < spans.jsonl",
+        ingest_options,
+        ingest,
+    ),
+    Command(
+        "receive",
+        "OTLP over gRPC and HTTP into Kafka",
+        "stagescope receive --log kafka://kafka:9092",
+        receive_options,
+        receive,
+    ),
+    Command(
+        "consume",
+        "Kafka into the store; run as many copies as the topics have partitions",
+        "stagescope consume --log kafka://kafka:9092 --store http://stagescope:secret@clickhouse:8123/stagescope",
+        no_options,
+        consume,
+    ),
+    Command(
+        "dead-letters list",
+        "messages that could not be stored, and why",
+        "stagescope dead-letters list --reason malformed",
+        letters_options,
+        letters_list,
+    ),
+    Command(
+        "dead-letters replay",
+        "send dead letters into the log again, once the cause is mended",
+        "stagescope dead-letters replay --reason store-refused",
+        replay_options,
+        letters_replay,
+    ),
+)
