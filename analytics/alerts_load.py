@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pandas as pd
 
-from analytics.alerts import Reading
+from analytics.alerts import Reading, Rule
 from analytics.failures_load import records
 from ingest.store import Store
 
@@ -28,12 +29,16 @@ _REQUESTS = (
 )
 
 
-def readings(store: Store, now: datetime) -> list[Reading]:
-    """Every signal at `now`, which may lie in the past (virtual time)."""
-    lag = lateness_s(store, now)
-    end = now - timedelta(seconds=lag)
-    usual = usual_p95(store, end)
-    return [*_requests(store, end, usual), _silence(store, now), _unstored(store, now), _dead_letters(store, now)]
+def readings(store: Store, rules: Sequence[Rule], now: datetime) -> list[Reading]:
+    """Every signal that `rules` ask for, at `now`, which may lie in the past (virtual time)."""
+    wanted = {rule.signal for rule in rules}
+    out: list[Reading] = []
+    if wanted & {"p95_s", "error_share"}:
+        end = now - timedelta(seconds=lateness_s(store, now))
+        usual = usual_p95(store, end) if any(rule.dynamic for rule in rules) else None
+        out += _requests(store, end, usual)
+    alone = (("silence_s", _silence), ("unstored", _unstored), ("dead_letters_per_min", _dead_letters))
+    return out + [measure(store, now) for signal, measure in alone if signal in wanted]
 
 
 def lateness_s(store: Store, now: datetime) -> float:

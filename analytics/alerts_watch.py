@@ -49,7 +49,7 @@ def turn(store: Store, rules: Sequence[Rule], notifiers: Sequence[Notifier], now
     """Read, step, tell, remember. A receiver that is away is told at a later turn."""
     before = {kept.alert.key: kept for kept in read(store)}
     alive = [kept.alert for kept in before.values() if kept.alert.state != RESOLVED]
-    after = {alert.key: alert for alert in step(rules, readings(store, now), alive, now)}
+    after = {alert.key: alert for alert in step(rules, readings(store, rules, now), alive, now)}
     quiet = silences(store, now)
     untold = {key: kept.alert for key, kept in before.items() if kept.alert.state == RESOLVED and key not in after}
     told: dict[str, dict[str, tuple[str, datetime]]] = {
