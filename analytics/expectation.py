@@ -7,21 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from analytics.expectation_fit import Array, lower_spread, rates
 from analytics.expectation_needs import Needs
+from analytics.roofline import floor_rates_ms
+from analytics.slow_features import marks
 from analytics.slow_stage import Stage
 
 KNOWN_SHARE = 0.8
 FIT_ROWS = 4_000
+MIN_TOOL_RUNS = 60
 MIN_PEERS = 2
 PRIOR_STRENGTH = 0.02
 # How far q25 of ln(time / justified) may lie above the centre before the stage is bad as a whole, by reference.
 LEVEL_LIMIT: Mapping[str, float] = {"peers": math.log(1.6), "tier": math.log(2.2), "budget": math.log(1.6)}
+# With a danger mark on nearly all its runs (a full cache, a saturated bus) a stage needs less to be called bad.
+ALWAYS_ON = 0.6
+MARKED_LIMIT = math.log(1.3)
 MAX_REACH = 4.0
+# Below this a hop is near, however its neighbours are.
+NEAR_GAP_MS = 10.0
+# Shares of peak arithmetic and of peak bandwidth that serving engines reach in prefill and decode.
+PREFILL_SHARE, DECODE_SHARE = 0.4, 0.7
 # ms a call, ms a prompt token, ms an output token on typical hardware of the tier; only their proportion is used once a model of
 # any tier has been seen. docs/slow.md says where they come from.
 TIER_RATES: Mapping[str, tuple[float, float, float]] = {
@@ -41,7 +51,8 @@ class Expectation:
     """`justified_ms` per sampled run of a stage, and how the stage stands to it.
 
     `source`: peers, tier, budget or self. `level` is q25 of ln(service / justified), `centre` the same of the peers, `spread` a
-    healthy log standard deviation, `rates` by column of WORK, `bad` whether the stage is bad as a whole.
+    healthy log standard deviation, `rates` by column of WORK, `bad` whether the stage is bad as a whole, `by_tool` the rates of
+    tools that have their own.
     """
 
     source: str
@@ -52,6 +63,7 @@ class Expectation:
     spread: float
     bad: bool
     peers: tuple[str, ...] = ()
+    by_tool: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def usual_ms(self) -> Array:
@@ -85,18 +97,18 @@ def _expect(stage: Stage, stages: Sequence[Stage], bad: frozenset[str], need: Ne
         return _alone(stage, need)
     peers = [s for s in pool if s.label != stage.label and s.label not in bad]
     if len(peers) >= MIN_PEERS and _reach(stage, peers, columns) <= MAX_REACH:
-        return _against(stage, peers, columns, prior, "peers")
+        return _against(stage, peers, columns, prior)
     if stage.kind == "gap":
         return _alone(stage, need)
     return _by_tier(stage, peers, stages, bad)
 
 
-def _against(stage: Stage, peers: Sequence[Stage], columns: Sequence[int], prior: Array, source: str) -> Expectation:
+def _against(stage: Stage, peers: Sequence[Stage], columns: Sequence[int], prior: Array) -> Expectation:
     found = _fit(peers, columns, prior, PRIOR_STRENGTH)
     others = [_logs(peer, found, columns) for peer in peers]
     centre = float(np.median([np.quantile(logs, 0.25) for logs in others]))
     spread = float(np.median([lower_spread(logs) for logs in others]))
-    return _judge(stage, found, columns, centre, spread, source, tuple(peer.label for peer in peers))
+    return _judge(stage, Reference("peers", found, columns, centre, spread, tuple(peer.label for peer in peers)))
 
 
 def _by_tier(stage: Stage, peers: Sequence[Stage], stages: Sequence[Stage], bad: frozenset[str]) -> Expectation:
@@ -107,19 +119,21 @@ def _by_tier(stage: Stage, peers: Sequence[Stage], stages: Sequence[Stage], bad:
     ]
     factors = [float(np.quantile(_logs(s, tier_rates(s), TOKEN_COLUMNS), 0.25)) for s in (peers or models)]
     if not factors:
-        return _judge(stage, _fit([stage], TOKEN_COLUMNS, prior, PRIOR_STRENGTH), TOKEN_COLUMNS, 0.0, None, "self", ())
+        return _judge(stage, Reference("self", _fit([stage], TOKEN_COLUMNS, prior, PRIOR_STRENGTH), TOKEN_COLUMNS))
     found = prior * math.exp(float(np.median(factors)))
-    return _judge(stage, found, TOKEN_COLUMNS, 0.0, None, "tier", tuple(s.label for s in peers))
+    return _judge(stage, Reference("tier", found, TOKEN_COLUMNS, peers=tuple(s.label for s in peers)))
 
 
 def _alone(stage: Stage, need: Needs) -> Expectation:
-    """A stage only it can explain: its own fit to rows and bytes; the kind's budget decides whether it is bad as a whole."""
-    columns = TOOL_COLUMNS if stage.tool or stage.kind == "fetch" else ANY_COLUMNS
-    used = [c for c in columns if c == 0 or (float(stage.work[:, c].std()) > 0 and stage.known_share >= KNOWN_SHARE)]
-    found = _fit([stage], used, None, 0.0)
-    own = _judge(stage, found, used, 0.0, None, "self", ())
+    """A stage only it can explain: its own fit to rows and bytes, tool by tool; the kind's budget tells whether it is bad as a whole."""
+    if stage.tool or stage.kind == "fetch":
+        return _tools(stage)
+    columns = [
+        c for c in ANY_COLUMNS if c == 0 or (float(stage.work[:, c].std()) > 0 and stage.known_share >= KNOWN_SHARE)
+    ]
+    own = _judge(stage, Reference("self", _fit([stage], columns, None, 0.0), columns))
     budget = need.budget_ms.get(stage.kind)
-    if budget is None or stage.tool or stage.kind in ("fetch", "agent", "gap") or stage.known_share < KNOWN_SHARE:
+    if budget is None or stage.kind in ("agent", "gap", "other") or stage.known_share < KNOWN_SHARE:
         return own
     level = float(np.quantile(np.log(stage.service_ms / budget), 0.25))
     if level <= LEVEL_LIMIT["budget"]:
@@ -129,37 +143,81 @@ def _alone(stage: Stage, need: Needs) -> Expectation:
     return Expectation("budget", full, wide, level, 0.0, own.spread, True)
 
 
-def _judge(
-    stage: Stage,
-    found: Array,
-    columns: Sequence[int],
-    centre: float,
-    spread: float | None,
-    source: str,
-    peers: tuple[str, ...],
-) -> Expectation:
-    logs = _logs(stage, found, columns)
+def _tools(stage: Stage) -> Expectation:
+    """Each tool has a pace of its own: one fit a tool with enough runs, one for all the others together."""
+    names, counts = np.unique(stage.tools, return_counts=True)
+    big = {str(name) for name, count in zip(names, counts, strict=True) if count >= MIN_TOOL_RUNS}
+    label = np.array([name if name in big else "" for name in stage.tools.tolist()])
+    justified = np.ones(len(label))
+    rates_of: dict[str, Array] = {}
+    for name in sorted(set(label.tolist())):
+        rows = np.flatnonzero(label == name)
+        columns = [c for c in TOOL_COLUMNS if c == 0 or float(stage.work[rows, c].std()) > 0]
+        found = rates(stage.work[rows][:, columns], stage.service_ms[rows], np.ones(len(rows)))
+        full = np.zeros(6)
+        full[np.array(columns)] = found
+        rates_of[name], justified[rows] = full, np.maximum(stage.work[rows] @ full, 0.05)
+    logs = np.log(stage.service_ms / justified)
+    middle = np.median(np.stack(list(rates_of.values())), axis=0)
+    spread = min(lower_spread(logs), 0.6)
+    by_tool = {name: tuple(found.tolist()) for name, found in rates_of.items()}
+    by_tool |= {str(name): by_tool[""] for name in names if str(name) not in by_tool and "" in by_tool}
     level = float(np.quantile(logs, 0.25))
-    own = lower_spread(logs)
-    limit = LEVEL_LIMIT.get(source, math.inf)
-    bad = level - centre > limit
+    return Expectation("self", tuple(middle.tolist()), justified, level, 0.0, spread, False, by_tool=by_tool)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a stage is held against: rates by column, where its peers' lower quartile lies, and their spread (None: its own)."""
+
+    source: str
+    rates: Array
+    columns: Sequence[int]
+    centre: float = 0.0
+    spread: float | None = None
+    peers: tuple[str, ...] = ()
+
+
+def _judge(stage: Stage, ref: Reference) -> Expectation:
+    columns = list(ref.columns)
+    logs = _logs(stage, ref.rates, columns)
+    level = float(np.quantile(logs, 0.25))
+    bad = level - ref.centre > _limit(stage, ref.source)
+    if stage.kind == "gap" and float(np.quantile(stage.service_ms, 0.25)) < NEAR_GAP_MS:
+        bad = False
     full = np.zeros(6)
-    full[np.array(columns)] = found
-    justified = np.maximum(stage.work[:, list(columns)] @ found, 0.05)
+    full[np.array(columns)] = ref.rates
+    justified = np.maximum(stage.work[:, columns] @ ref.rates, 0.05)
     justified = np.where(stage.known, justified, np.median(justified))
-    healthy = own if spread is None else max(own, spread) if not bad else spread
-    return Expectation(source, tuple(full.tolist()), justified, level, centre, min(healthy, 0.6), bad, peers)
+    own = lower_spread(logs)
+    healthy = own if ref.spread is None else ref.spread if bad else max(own, ref.spread)
+    return Expectation(
+        ref.source, tuple(full.tolist()), justified, level, ref.centre, min(healthy, 0.6), bad, ref.peers
+    )
+
+
+def _limit(stage: Stage, source: str) -> float:
+    """How far above the centre is bad: less far where a danger mark stands on nearly all runs."""
+    limit = LEVEL_LIMIT.get(source, math.inf)
+    marked = any(float(mark.on.mean()) > ALWAYS_ON for mark in marks(stage))
+    return limit - LEVEL_LIMIT["peers"] + MARKED_LIMIT if marked else limit
 
 
 def _fit(stages: Sequence[Stage], columns: Sequence[int], prior: Array | None, strength: float) -> Array:
+    """Rates by column of `columns`; 0 for work that none of the stages declares."""
     work, time_ms, weight = [], [], []
     for stage in stages:
         rows = np.flatnonzero(stage.known)
         rows = rows[:: max(1, math.ceil(len(rows) / FIT_ROWS))]
-        work.append(stage.work[np.ix_(rows, list(columns))])
+        work.append(stage.work[rows][:, list(columns)])
         time_ms.append(stage.service_ms[rows])
         weight.append(np.full(len(rows), 1.0 / max(len(rows), 1)))
-    return rates(np.concatenate(work), np.concatenate(time_ms), np.concatenate(weight), prior, strength)
+    table = np.concatenate(work)
+    used = np.flatnonzero(table.any(axis=0))
+    found = np.zeros(len(columns))
+    start = None if prior is None else prior[used]
+    found[used] = rates(table[:, used], np.concatenate(time_ms), np.concatenate(weight), start, strength)
+    return found
 
 
 def _logs(stage: Stage, found: Array, columns: Sequence[int]) -> Array:
@@ -178,5 +236,9 @@ def _reach(stage: Stage, peers: Sequence[Stage], columns: Sequence[int]) -> floa
 
 
 def tier_rates(stage: Stage) -> Array:
-    """Typical rates of the stage's tier; the middle ones where the tier has another name."""
-    return np.array(TIER_RATES.get(stage.tier, TIER_RATES["middle"]))
+    """Rates before anything is learnt: the roofline of card and model where both are known, else typical ones of the tier."""
+    typical = TIER_RATES.get(stage.tier, TIER_RATES["middle"])
+    floor = floor_rates_ms(stage.gpu, stage.model)
+    if floor is None:
+        return np.array(typical)
+    return np.array([typical[0], floor[0] / PREFILL_SHARE, floor[1] / DECODE_SHARE])

@@ -95,11 +95,12 @@ class Finding:
 
 
 class Analyzer(NamedTuple):
-    """`load` holds the only SQL; `find` is pure: the same data gives the same findings."""
+    """`load` holds the only SQL; `find` is pure: the same data gives the same findings. `keep` stores what else was learnt, after `find`."""
 
     name: str
     load: Callable[[Store, Window], Any]
     find: Callable[[Any], Sequence[Finding]]
+    keep: Callable[[Store, Any, datetime], None] | None = None
 
 
 def finding_key(kind: str, *parts: str) -> str:

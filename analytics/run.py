@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 import pandas as pd
 
-from analytics import failures
+from analytics import failures, slow
 from analytics.findings import Analyzer, Finding, Window, iso
 from ingest.errors import BadSetting
 from ingest.store import Store
 
-ANALYZERS: tuple[Analyzer, ...] = (failures.ANALYZER,)
+ANALYZERS: tuple[Analyzer, ...] = (slow.ANALYZER, failures.ANALYZER)
 SEVERITY_ORDER = {"critical": 0, "high": 1, "medium": 2, "low": 3}
 MIN_RUNS_TO_RESOLVE = 30
 _SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\s*$")
@@ -71,7 +71,7 @@ def run(
     moment = now or datetime.now(UTC)
     chosen = ANALYZERS if analyzers is None else tuple(analyzers)
     before = {finding.key: finding for finding in latest(store, resolved=True)}
-    outcomes = [_outcome(analyzer, store, window) for analyzer in chosen]
+    outcomes = [_outcome(analyzer, store, window, moment) for analyzer in chosen]
     found = [_carry(finding, before.get(finding.key)) for outcome in outcomes for finding in outcome.findings]
     gone = _resolved(store, window, before, found, outcomes)
     _save(store, moment, window, [*found, *gone])
@@ -96,10 +96,12 @@ def worst_first(finding: Finding) -> tuple[int, float, str]:
     return SEVERITY_ORDER.get(finding.severity, len(SEVERITY_ORDER)), -finding.lost_seconds, finding.key
 
 
-def _outcome(analyzer: Analyzer, store: Store, window: Window) -> Outcome:
+def _outcome(analyzer: Analyzer, store: Store, window: Window, moment: datetime) -> Outcome:
     begun = time.monotonic()
     data = analyzer.load(store, window)
     findings = tuple(analyzer.find(data))
+    if analyzer.keep is not None:
+        analyzer.keep(store, data, moment)
     rows, note = int(getattr(data, "rows_read", 0)), str(getattr(data, "note", ""))
     return Outcome(analyzer.name, findings, rows, time.monotonic() - begun, note)
 

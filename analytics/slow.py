@@ -11,26 +11,29 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.expectation import Expectation, learn
+from analytics.expectation import learn
+from analytics.expectation_store import remember
 from analytics.findings import Analyzer, Finding, finding_key
 from analytics.slow_evidence import effect_for, evidence
-from analytics.slow_load import Data, load
+from analytics.slow_load import MAX_RUNS_PER_STAGE, Data, load
 from analytics.slow_residual import MEASURED_CAUSES, Loss, first_cause, interval, losses, lost_seconds
 from analytics.slow_say import query_of, say
 from analytics.slow_stage import Array, stages
-from analytics.slow_waste import smallest_rates
+from analytics.slow_waste import smallest
+from ingest.store import Store
 
 MIN_TRACES = 200
 MIN_LOSS_MS = 10.0
 MIN_LOSS_SHARE = 0.015
-HIT_SHARE, HIT_DEPTH = 0.03, 0.12
+HIT_SHARE, HIT_DEPTH = 0.03, 0.08
+OWN_SHARE, OWN_LOSS_MS, MIN_HITS = 0.25, 20.0, 60
 SECOND_SHARE = 0.4
 EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All traces of the window: how many, their mean and p95 in ms, and the sampled end-to-end times by trace."""
+    """All traces of the window: how many; of a sample of whole ones the end-to-end ms without declared waits: mean, p95, by trace."""
 
     traces: int
     mean_ms: float
@@ -44,7 +47,7 @@ def find(data: Data) -> Sequence[Finding]:
     if data.traces < MIN_TRACES or not judged:
         return []
     expectations = learn(judged, data.need)
-    small = smallest_rates(judged, expectations)
+    small = smallest(judged, expectations)
     traffic = _traffic(data)
     found: list[Finding] = []
     for stage, expected in zip(judged, expectations, strict=True):
@@ -52,21 +55,24 @@ def find(data: Data) -> Sequence[Finding]:
     return sorted(found, key=lambda item: (-item.lost_low, item.key))
 
 
-def expectations(data: Data) -> list[tuple[str, str, Expectation]]:
-    """(service, stage, expectation) of every stage that can be judged."""
+def keep(store: Store, data: Data, now: datetime) -> None:
+    """Remember what each stage's work justifies, so that a single trace can be judged (`expectation_store.unjustified`)."""
     judged = stages(data)
-    return [(s.service, s.name, e) for s, e in zip(judged, learn(judged, data.need), strict=True)]
+    if judged:
+        remember(store, now, list(zip(judged, learn(judged, data.need), strict=True)), data.need)
 
 
 def _traffic(data: Data) -> Traffic:
-    """End to end from the traces whose hash is in every stage's sample, so that no kind of trace counts twice."""
-    by_trace = data.runs.groupby("trace", sort=True)["trace_ms"].max()
-    times = by_trace.to_numpy(float)
+    """End to end without declared waits, from the traces that every stage's sample holds, so that no kind of trace counts twice."""
+    runs = data.runs
+    if "hash" in runs and len(data.totals):
+        whole = MAX_RUNS_PER_STAGE / max(float(data.totals["runs"].max()), 1.0)
+        runs = runs[runs["hash"] <= whole]
+    by_trace = runs.groupby("trace", sort=True).agg(trace_ms=("trace_ms", "max"), wait_ms=("wait_ms", "sum"))
+    times = np.maximum(by_trace["trace_ms"].to_numpy(float) - by_trace["wait_ms"].to_numpy(float), 1.0)
+    names = by_trace.index.astype(str)
     return Traffic(
-        data.traces,
-        float(times.mean()),
-        float(np.quantile(times, 0.95)),
-        dict(zip(by_trace.index.astype(str), times.tolist(), strict=True)),
+        data.traces, float(times.mean()), float(np.quantile(times, 0.95)), dict(zip(names, times.tolist(), strict=True))
     )
 
 
@@ -85,15 +91,24 @@ def _of_stage(data: Data, traffic: Traffic, loss: Loss) -> list[Finding]:
 
 
 def _worth(traffic: Traffic, loss: Loss, cause: str, share: float) -> bool:
-    """Per trace, the lower bound of the loss exceeds max(10 ms, 1.5 % end to end); or a few traces lose much."""
-    lost = loss.of(cause)
-    low, _ = interval(loss.stage, lost, cause in MEASURED_CAUSES)
+    """Per trace, the lower bound of the loss exceeds max(10 ms, 1.5 % end to end); or some traces lose much of their time; or a
+    stage, small as it may be, certainly loses a quarter of its own."""
+    stage, lost = loss.stage, loss.of(cause)
+    low, _ = interval(stage, lost, cause in MEASURED_CAUSES)
     if low <= 0:
         return False
     if 1e3 * low / traffic.traces > max(MIN_LOSS_MS, share * traffic.mean_ms):
         return True
-    deep = lost / np.maximum(loss.stage.fact("trace_ms"), 1.0) >= HIT_DEPTH
-    return float(deep.sum()) * loss.stage.weight / traffic.traces >= HIT_SHARE
+    deep = lost / np.maximum(stage.fact("trace_ms") - stage.fact("wait_ms"), 1.0) >= HIT_DEPTH
+    if float(deep.sum()) * stage.weight / traffic.traces >= HIT_SHARE:
+        return True
+    usual = loss.expected.usual_ms * stage.on_path
+    hit = (lost > OWN_SHARE * usual) & (lost > OWN_LOSS_MS)
+    return (
+        cause != "unknown"
+        and float(hit.sum()) * stage.weight / traffic.traces >= HIT_SHARE
+        and int(hit.sum()) >= MIN_HITS
+    )
 
 
 def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple[str, ...]) -> Finding:
@@ -109,7 +124,7 @@ def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple
     frame = stage.frame
     times = frame["ts"].to_numpy(float)[hit]
     worst = np.argsort(-lost, kind="stable")[: EXAMPLES * 4]
-    names = tuple(dict.fromkeys(frame["trace"].to_numpy(str)[worst]))[:EXAMPLES]
+    names = tuple(dict.fromkeys(frame["trace"].to_numpy(str)[worst].tolist()))[:EXAMPLES]
     subject = {
         "service": stage.service,
         "stage": stage.name,
@@ -166,4 +181,4 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-ANALYZER = Analyzer("slow", load, find)
+ANALYZER = Analyzer("slow", load, find, keep)

@@ -14,6 +14,8 @@ from analytics.slow_stage import Array, Flags, Stage
 
 MIN_SLICE = 30
 MAX_VALUES = 12
+USUAL_SPREAD = 0.05
+USUAL_HOST_SPREAD = 0.08
 FIRST_MINUTES_S = 120.0
 # How much a feature's gain counts when several fit: mechanisms before places, places before versions, versions before mere times.
 TRUST = {"mechanism": 1.0, "load": 0.85, "dimension": 0.8, "host": 0.75, "version": 0.75, "time": 0.55}
@@ -105,6 +107,7 @@ def _load(stage: Stage) -> list[Feature]:
 
 
 def _places(stage: Stage) -> list[Feature]:
+    """Values of each dimension. The tools of a stage differ by nature and are judged each by its own fit."""
     found: list[Feature] = []
     logs = np.log(stage.service_ms)
     for column, group, cause in (
@@ -113,6 +116,7 @@ def _places(stage: Stage) -> list[Feature]:
         ("user_tier", "dimension", "dimension_specific"),
         ("host", "host", "dimension_specific"),
         ("version", "version", "regression"),
+        ("tool", "dimension", "slow_dependency"),
     ):
         values = stage.frame[column].to_numpy(str)
         names, counts = np.unique(values, return_counts=True)
@@ -121,17 +125,20 @@ def _places(stage: Stage) -> list[Feature]:
         means = {name: float(np.median(logs[mask])) for name, mask in masks.items() if mask.sum() >= MIN_SLICE}
         for name, mask in masks.items():
             if name and name in means and len(means) > 1:
-                spread = _between([mean for other, mean in means.items() if other != name])
+                spread = (
+                    USUAL_SPREAD
+                    if column == "tool"
+                    else _between([mean for other, mean in means.items() if other != name])
+                )
                 found.append(Feature(cause, group, f"{column}={name}", mask.astype(float), spread=spread))
     return found
 
 
 def _between(means: Sequence[float]) -> float:
     """Robust spread of the other slices' centres, shrunk towards the few per cent by which healthy slices differ."""
-    usual = 0.05
     if len(means) < 2:
-        return usual
+        return USUAL_SPREAD
     centre = float(np.median(means))
     seen = 1.4826 * float(np.median(np.abs(np.array(means) - centre)))
     share = len(means) / (len(means) + 4.0)
-    return float(np.sqrt(share * min(seen, 0.3) ** 2 + (1 - share) * usual**2))
+    return float(np.sqrt(share * min(seen, 0.3) ** 2 + (1 - share) * USUAL_SPREAD**2))

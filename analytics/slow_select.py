@@ -17,6 +17,7 @@ from analytics.slow_features import MIN_SLICE, TRUST, Feature
 from analytics.slow_stage import Array
 
 MIN_EFFECT = math.log(1.10)
+HOST_EFFECT = math.log(1.25)
 MIN_Z = 3.5
 MAX_CHOSEN = 6
 MIN_BLOCKS = 3
@@ -75,7 +76,8 @@ def _enters(feature: Feature, effect: float, z: float, blocks: npt.NDArray[np.in
     if feature.group == "load":
         low, high = np.quantile(feature.values, (0.1, 0.9))
         return bool(z > MIN_Z and effect * (high - low) >= MIN_EFFECT)
-    return z > MIN_Z and effect >= MIN_EFFECT and len(np.unique(blocks[feature.on])) >= MIN_BLOCKS
+    least = HOST_EFFECT if feature.group == "host" else MIN_EFFECT
+    return z > MIN_Z and effect >= least and len(np.unique(blocks[feature.on])) >= MIN_BLOCKS
 
 
 def _try(rest: Array, design: Array, blocks: npt.NDArray[np.int64], feature: Feature) -> tuple[float, float, float]:

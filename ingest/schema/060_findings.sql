@@ -35,3 +35,21 @@ CREATE TABLE IF NOT EXISTS analyzer_runs
 )
 ENGINE = MergeTree
 ORDER BY (RunAt, Analyzer);
+
+-- What the newest run of the slow analyzer learnt: rates of work by stage and tool (ms a call, a prompt token, an output token, a kB,
+-- a row, an item), so that one trace can be judged without fitting anything again.
+CREATE TABLE IF NOT EXISTS stage_expectations
+(
+    RunAt DateTime64(3),
+    ServiceName LowCardinality(String),
+    Stage LowCardinality(String),
+    Tool LowCardinality(String),
+    Source LowCardinality(String),
+    Rates Array(Float64),
+    UsualFactor Float64,
+    Spread Float64,
+    NeedTokens Float64,
+    NeedTokensPerItem Float64
+)
+ENGINE = ReplacingMergeTree(RunAt)
+ORDER BY (ServiceName, Stage, Tool);
