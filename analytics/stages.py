@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
 from analytics.findings import Window
@@ -78,9 +77,7 @@ def _blocks(store: Store, window: Window) -> Iterator[tuple[int, int]]:
 
 def _build_picked(store: Store, use: StageMapping, query: str, numbers: dict[str, int]) -> BuildReport:
     with scratch(store, "stages_pick", PICK_COLUMNS) as pick:
-        store.command(
-            statement(query, pick=pick), settings={"final": 0}, chunk=CHUNK_SPANS, long_ns=LONG_NS, **numbers
-        )
+        store.command(statement(query, pick=pick), settings={"final": 0}, chunk=CHUNK_SPANS, long_ns=LONG_NS, **numbers)
         revision = _revision(store)
         slices = _slices(store, pick, revision)
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -89,10 +86,8 @@ def _build_picked(store: Store, use: StageMapping, query: str, numbers: dict[str
 
 def _slices(store: Store, pick: str, revision: int) -> Sequence[Slice]:
     found = store.read(statement("stages_slices.sql", pick=pick))
-    return [
-        Slice(pick, int(row.Long), int(row.Slice), int(row.low), int(row.high), int(row.traces), revision)
-        for row in found.itertuples(index=False)
-    ]
+    numbers = found[["Long", "Slice", "low", "high", "traces"]].to_numpy().tolist() if len(found) else []
+    return [Slice(pick, long, part, low, high, traces, revision) for long, part, low, high, traces in numbers]
 
 
 def _revision(store: Store) -> int:

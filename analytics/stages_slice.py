@@ -6,6 +6,7 @@ Must stay true: a slice touches only the rows of its own traces.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +65,7 @@ class Slice:
     traces: int
     revision: int
 
-    def params(self) -> dict[str, int]:
+    def params(self) -> dict[str, Any]:
         return {"low": self.low_ns, "high": self.high_ns, "long": self.long, "slice": self.number}
 
 
@@ -85,6 +86,8 @@ def build_slice(store: Store, mapping: StageMapping, part: Slice) -> BuildReport
         )
         store.command(text, revision=part.revision, skip=skip, **part.params())
     removed = _bury(store, part)
+    touch: dict[str, Any] = {"revision": part.revision, "long": part.long, "slice": part.number}
+    store.command(statement("rollups_touch.sql", pick=part.pick), **touch)
     gaps = int((found.gap_ns >= 0).sum())
     return BuildReport(
         traces=part.traces,
@@ -107,7 +110,8 @@ def _read(store: Store, part: Slice, skip: int) -> tuple[pa.Table, Spans]:
     table = table.set_column(table.schema.get_field_index("service"), "service", service)
 
     def numbers(name: str, kind: type) -> np.ndarray:
-        return table[name].to_numpy().astype(kind, copy=False)
+        column: np.ndarray = table[name].to_numpy().astype(kind, copy=False)
+        return column
 
     return table, Spans(
         numbers("trace", np.uint64),
@@ -164,7 +168,9 @@ def _marks(store: Store) -> str:
 
 
 def _bury(store: Store, part: Slice) -> int:
-    before = int(store.value(statement("stages_stale.sql", pick=part.pick), revision=part.revision, **part.params()) or 0)
+    before = int(
+        store.value(statement("stages_stale.sql", pick=part.pick), revision=part.revision, **part.params()) or 0
+    )
     if before:
         store.command(statement("stages_tombstones.sql", pick=part.pick), revision=part.revision, **part.params())
     return before

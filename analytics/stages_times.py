@@ -155,11 +155,12 @@ def _walked_roots(trees: Forest) -> Flags:
     root = trees.parent == NONE
     true_root = root & ~trees.orphan
     known = np.unique(trees.spans.trace[true_root])
-    return true_root | (root & ~np.isin(trees.spans.trace, known))
+    walked: Flags = true_root | (root & ~np.isin(trees.spans.trace, known))
+    return walked
 
 
 def _siblings(trees: Forest, start: Ints, reach: Ints) -> _Siblings:
-    bits = KEY_BITS - max(1, int(len(start)).bit_length())
+    bits = KEY_BITS - max(1, len(start).bit_length())
     child = trees.order[::-1]
     above = trees.parent[child]
     key = _key(above, reach[child] - start[above], bits)

@@ -40,4 +40,4 @@ FROM
     FROM $prepared
 )
 ARRAY JOIN if(Gap < 0, [0], [0, 1]) AS IsGap
-SETTINGS final = 0, use_skip_indexes = {skip:UInt8}, short_circuit_function_evaluation = 'disable'
+SETTINGS final = 0, use_skip_indexes = {skip:UInt8}, optimize_on_insert = 0, max_partitions_per_insert_block = 1000, short_circuit_function_evaluation = 'disable'

@@ -25,3 +25,33 @@ CREATE TABLE IF NOT EXISTS stage_progress
 )
 ENGINE = ReplacingMergeTree(UpdatedAt)
 ORDER BY Name;
+
+-- Per hour: the newest revision of runs in it, and the revision its rollup was made from. Fresh when Rolled >= Dirty.
+CREATE TABLE IF NOT EXISTS stage_hours
+(
+    Hour DateTime,
+    Dirty SimpleAggregateFunction(max, UInt64) DEFAULT 0,
+    Rolled SimpleAggregateFunction(max, UInt64) DEFAULT 0
+)
+ENGINE = AggregatingMergeTree
+ORDER BY Hour;
+
+-- Latency by hour, service, stage and the values of one dimension (Dim '' is all of them together). Failed runs are counted
+-- and kept out of Latency. Only rows of the hour's Rolled revision count.
+CREATE TABLE IF NOT EXISTS stage_rollups
+(
+    Dim LowCardinality(String),
+    Hour DateTime,
+    ServiceName LowCardinality(String),
+    Stage LowCardinality(String),
+    Root UInt8,
+    Value LowCardinality(String),
+    Runs UInt64,
+    Errors UInt64,
+    Latency AggregateFunction(quantilesDD(0.004, 0.5, 0.95, 0.99, 0.999), UInt64),
+    Revision UInt64
+)
+ENGINE = ReplacingMergeTree(Revision)
+PARTITION BY toYYYYMM(Hour)
+ORDER BY (Dim, Hour, ServiceName, Stage, Root, Value)
+SETTINGS non_replicated_deduplication_window = 1000;

@@ -60,7 +60,9 @@ class Reference:
     def self_time(self, row: Row) -> int:
         covered: set[int] = set()
         for child in self.children[row.id]:
-            covered |= set(range(max(child.start, row.start), min(child.start + child.duration, row.start + row.duration)))
+            covered |= set(
+                range(max(child.start, row.start), min(child.start + child.duration, row.start + row.duration))
+            )
         return row.duration - len(covered)
 
     def reach(self, row: Row) -> int:
@@ -136,7 +138,11 @@ def test_a_trace_does_not_care_about_its_neighbours(many: list[list[Row]]) -> No
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=14))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 8), st.integers(0, 8), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=14
+    )
+)
 def test_any_links_give_each_id_once_and_times_in_bounds(links: list[tuple[int, int, int, int]]) -> None:
     found = solve(*(Row(*link) for link in links))
     ids = found.trees.spans.span.tolist()
@@ -163,7 +169,9 @@ def test_client_and_server_sharing_an_id_become_parent_and_child() -> None:
     assert (found.gap_ns[client], found.request_ns[client], found.response_ns[client]) == (4, 2, 2)
 
 
-@pytest.mark.parametrize(("server_start", "request_ns"), [(130, 30), (100, 0), (40, 0), (199, 60), (160, 60), (9999, 60)])
+@pytest.mark.parametrize(
+    ("server_start", "request_ns"), [(130, 30), (100, 0), (40, 0), (199, 60), (160, 60), (9999, 60)]
+)
 def test_a_leg_is_never_longer_than_its_gap(server_start: int, request_ns: int) -> None:
     found = solve(Row(1, 0, 100, 100, 0, CLIENT), Row(2, 1, server_start, 40, 1, SERVER))
     assert found.gap_ns.max() == 60
@@ -208,7 +216,11 @@ def test_an_async_child_that_outlives_its_parent_is_what_the_root_waits_for() ->
 def test_missing_parents_make_marked_roots_and_several_roots_each_have_a_path() -> None:
     found = solve(Row(1, 0, 0, 10), Row(2, 99, 2, 5), Row(3, 0, 20, 10))
     assert by_id(found, "critical_ns") == {1: 10, 2: 0, 3: 10}
-    assert dict(zip(found.trees.spans.span.tolist(), found.trees.orphan.tolist(), strict=True)) == {1: False, 2: True, 3: False}
+    assert dict(zip(found.trees.spans.span.tolist(), found.trees.orphan.tolist(), strict=True)) == {
+        1: False,
+        2: True,
+        3: False,
+    }
     assert set(found.trace_ns.tolist()) == {30}
     alone = solve(Row(2, 99, 2, 5), Row(3, 98, 20, 10))
     assert by_id(alone, "critical_ns") == {2: 5, 3: 10}
