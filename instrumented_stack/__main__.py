@@ -84,7 +84,7 @@ def start(options: argparse.Namespace) -> Outcome:
     """Run what the options say."""
     overrides = Overrides(options.rps, options.seconds, options.seed, options.start)
     show = progress_line if sys.stderr.isatty() else None
-    return run(options.scenario, options.otlp, overrides, show, options.truth)
+    return run(options.scenario, options.otlp, overrides, show, options.truth, options.speed)
 
 
 def progress_line(share: float, requests: int) -> None:

@@ -104,6 +104,10 @@ class Engine:
         self._step(now)
         return sequence
 
+    def look(self) -> None:
+        """Bring all sequences up to this instant, for whoever streams them."""
+        self._advance(asyncio.get_running_loop().time())
+
     def _check(self, ask: Ask) -> None:
         need = self._blocks(ask.input_tokens + ask.output_tokens)
         if ask.input_tokens + ask.output_tokens > self.options.max_model_len or need > self.kv_blocks:

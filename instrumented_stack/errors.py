@@ -50,3 +50,26 @@ class Unauthorised(AgentError):
 class RateLimited(AgentError):
     code = "rate_limited"
     http_status = 429
+
+
+class SerialisationError(ValueError):
+    """What a caller sees of an encoding error on the far side."""
+
+
+def far_error(name: str, message: str) -> Exception:
+    """The error that a service reported, as one of ours."""
+    known: dict[str, type[Exception]] = {
+        item.__name__: item
+        for item in (
+            ResourceExhausted,
+            ServiceDegradedError,
+            AgentExecutionFailed,
+            StateConflictError,
+            CircuitOpenError,
+            BadRequest,
+            Unauthorised,
+            RateLimited,
+            TimeoutError,
+        )
+    }
+    return known.get(name, SerialisationError if "Unicode" in name else AgentError)(message)

@@ -30,33 +30,34 @@ class TokenBucket:
         return True
 
 
-async def handle(world: World, request: Request, bucket: TokenBucket) -> int:
-    """One request from the edge of the system to its end; returns the HTTP status that the caller sees."""
+async def handle(world: World, request: Request, bucket: TokenBucket) -> tuple[int, BaseException | None]:
+    """One request from the edge of the system to its end: the HTTP status that the caller sees, and the error behind it."""
     host = world.hosts["gateway"][request.number % len(world.hosts["gateway"])]
     place = world.place("gateway", host, request.dims["version"])
     span = world.tracing.start(place, "POST /v1/answers", SERVER, request.link)
     span.set("http.request.method", "POST")
     span.set("http.route", "/v1/answers")
     status, ended = 200, False
+    why: BaseException | None = None
     try:
         await asyncio.sleep(0.004 + request.rng.expovariate(1 / 0.003))
         if not bucket.take(world.now_s()):
             raise RateLimited(f"over {world.switches.rate_limit:g} requests per second")
         if _cached(world, request):
             span.set("agent.answer_cache", "hit")
-            return status
+            return status, None
         if world.switches.hardening.async_answers and request.task.name in SLOW_TASKS:
             span.event("answer.deferred", {"agent.task": request.task.name})
             status, ended = 202, True
             _close(span, status)
         await _onward(world, request, place, span.link)
     except (AgentError, TimeoutError, ValueError) as error:
-        status = status_of(error)
+        status, why = status_of(error), error
         span.fail(error, origin=isinstance(error, RateLimited))
     finally:
         if not ended:
             _close(span, status)
-    return status
+    return status, why
 
 
 async def _onward(world: World, request: Request, place: Place, link: Link) -> None:

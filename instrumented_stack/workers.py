@@ -128,7 +128,7 @@ async def _hand_over(run: Run) -> None:
         run.span.event("payload.over_limit", {"stagescope.work.bytes": run.payload_bytes, "limit": PAYLOAD_LIMIT_BYTES})
     run.add("serialise_ms", busy * 1e3)
     await run.world.serialise(run.payload_bytes, busy + run.closing_s + (0.0 if run.tool else run.dependency_s))
-    text = f"{run.stage.name} of {run.request.number}" + ("\ud83d" if run.broken_text else "")
+    text = f"{run.stage.name}: {run.request.text}" + ("\ud83d" if run.broken_text else "")
     if hardening.unicode_cleaning and clean(text) != text:
         run.span.event("text.cleaned", {"removed": len(text) - len(clean(text))})
         text = clean(text)

@@ -79,6 +79,7 @@ class World:
 
     def __init__(self, scenario: Scenario, tracing: Tracing, peak_rps: float, wire: Wire | None = None) -> None:
         self.wire: Wire = wire or Direct()
+        self.zero_s = 0.0
         self.scenario = scenario
         self.switches = scenario.switches
         self.tracing = tracing
@@ -101,9 +102,9 @@ class World:
         """A generator of its own for everything that has a name."""
         return random.Random("/".join((str(self.scenario.seed), *name)))
 
-    @staticmethod
-    def now_s() -> float:
-        return asyncio.get_running_loop().time()
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return asyncio.get_running_loop().time() - self.zero_s
 
     async def burn_cpu(self, seconds: float) -> None:
         """Keep a CPU busy; on virtual time that is only a sleep."""

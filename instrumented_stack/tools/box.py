@@ -46,6 +46,12 @@ class Toolbox:
         }
         self.tools = {name: every[name] for name in enabled}
 
+    async def warm(self) -> None:
+        """Load what tools load on their first call, so that no user waits for it."""
+        for tool in ("search", "parse_document", "query_table", "translate", "mail", "run_code"):
+            if tool in self.tools:
+                await self.call(tool, "revenue by region")
+
     async def call(self, tool: str, text: str) -> Result:
         """Run one tool. Raises BadRequest (unknown, switched off, input without meaning) and TimeoutError."""
         if tool not in self.tools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import json
 import re
@@ -16,7 +17,7 @@ import httpx
 from instrumented_stack.errors import BadRequest
 from instrumented_stack.tools.texts import DATA
 
-CODE_LIMIT_S, CODE_LIMIT_CHARS, CODE_MEMORY_BYTES = 2.0, 4_000, 512 << 20
+CODE_LIMIT_S, CODE_LIMIT_CHARS, CODE_MEMORY_BYTES = 5.0, 4_000, 512 << 20
 _GUARD = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
@@ -90,7 +91,8 @@ def readable(page: str) -> str:
 
 
 async def run_code(program: str) -> str:
-    """What a short Python program prints. A process of its own: no files written, no children, 2 s, 512 MB. Raises BadRequest, TimeoutError."""
+    """What a short Python program prints, run in a process of its own: no files written, no children, 2 s of CPU, 5 s in all,
+    512 MB. It can still read files and use the network: not a jail for strangers. Raises BadRequest, TimeoutError."""
     if len(program) > CODE_LIMIT_CHARS:
         raise BadRequest(f"the program is longer than {CODE_LIMIT_CHARS} characters")
     guard = _GUARD.format(memory=CODE_MEMORY_BYTES)
@@ -101,7 +103,8 @@ async def run_code(program: str) -> str:
     try:
         out, err = await asyncio.wait_for(process.communicate(program.encode("utf-8", "replace")), CODE_LIMIT_S)
     except TimeoutError:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise TimeoutError(f"Tool execution exceeded {CODE_LIMIT_S:g}s") from None
     if process.returncode:

@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,21 +21,33 @@ _WORD = re.compile(r"[a-zäöüß0-9]+", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1)
-def _index() -> tuple[Any, Any, tuple[Mapping[str, str], ...]]:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
+def _index() -> tuple[tuple[Mapping[str, str], Counter[str]], ...]:
+    """Passages with their word counts."""
     lines = (DATA / "handbook.jsonl").read_text(encoding="utf-8").splitlines()
-    passages = tuple(json.loads(line) for line in lines)
-    vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english")
-    return vectorizer, vectorizer.fit_transform([item["text"] for item in passages]), passages
+    passages = [json.loads(line) for line in lines]
+    return tuple((item, Counter(words_of(item["text"]))) for item in passages)
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words without a plural s."""
+    return [word.lower().rstrip("s") for word in _WORD.findall(text)]
 
 
 def search(query: str, limit: int = 5) -> Sequence[Mapping[str, str]]:
-    """The passages of the handbook nearest to `query`, best first; none when no word fits."""
-    vectorizer, matrix, passages = _index()
-    scores = (matrix @ vectorizer.transform([query]).T).toarray().ravel()
-    order = scores.argsort()[::-1][:limit]
-    return [passages[int(at)] for at in order if scores[at] > 0]
+    """The passages of the handbook nearest to `query`, best first; none when no word fits. BM25 (Robertson, Zaragoza 2009)."""
+    index = _index()
+    mean = sum(counts.total() for _, counts in index) / len(index)
+    found = []
+    for item, counts in index:
+        score = 0.0
+        for word in set(words_of(query)):
+            if counts[word]:
+                having = sum(1 for _, other in index if other[word])
+                rarity = math.log(1 + (len(index) - having + 0.5) / (having + 0.5))
+                score += rarity * counts[word] * 2.2 / (counts[word] + 1.2 * (0.25 + 0.75 * counts.total() / mean))
+        if score > 0.5:
+            found.append((score, item))
+    return [item for _, item in sorted(found, key=lambda pair: -pair[0])[:limit]]
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,219 @@
+"""Live mode: the same services over HTTP on loopback, in real time, traced by the OpenTelemetry SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import random
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+
+from instrumented_stack.asking import RequestMaker
+from instrumented_stack.errors import far_error
+from instrumented_stack.exposition import to_otlp
+from instrumented_stack.http_client import Client
+from instrumented_stack.outcome import Outcome, Progress, truth_of
+from instrumented_stack.propagation import inject
+from instrumented_stack.samples import Sampler
+from instrumented_stack.scenario import Scenario
+from instrumented_stack.services import TOKEN, Exporters, Gateway, orchestrator_app, pack, worker_app
+from instrumented_stack.sinks import HttpSink
+from instrumented_stack.telemetry import Link, Tracing
+from instrumented_stack.telemetry_sdk import open_tracing
+from instrumented_stack.tools.box import Toolbox
+from instrumented_stack.traffic import Arrival, arrivals, peak_rps
+from instrumented_stack.world import Request, World
+
+SAMPLE_EVERY_S = 5.0
+DRAIN_S = 40.0
+
+
+class HttpWire:
+    """Calls over HTTP, with the trace context in the headers."""
+
+    def __init__(self, client: Client, urls: dict[str, str]) -> None:
+        self._client, self.urls = client, urls
+
+    async def orchestrate(self, world: World, request: Request, host: str, link: Link) -> None:
+        await self._post(f"{self.urls['orchestrator']}/run", pack(request, host), link)
+
+    async def work(self, world: World, request: Request, step: tuple[str, str], host: str, link: Link) -> None:
+        await self._post(f"{self.urls[host.rsplit('-', 1)[0]]}/stage", pack(request, host, step), link)
+
+    async def _post(self, url: str, body: bytes, link: Link) -> None:
+        status, reply = await self._client.post(url, body, inject(link))
+        if status >= 400:
+            error = json.loads(reply)["error"]
+            raise far_error(error["type"], error["message"])
+
+
+class LiveWorld(World):
+    """A world where work is real: CPU is burnt, payloads are encoded, tools run."""
+
+    toolbox: Toolbox
+
+    async def burn_cpu(self, seconds: float) -> None:
+        await asyncio.to_thread(_burn, seconds)
+
+    async def serialise(self, size_bytes: int, seconds: float) -> None:
+        began = time.perf_counter()
+        if size_bytes > 200_000:
+            await asyncio.to_thread(_encode_and_decode, size_bytes)
+        await asyncio.sleep(max(0.0, seconds - (time.perf_counter() - began)))
+
+    async def use_tool(self, tool: str, text: str, rows: int, size_bytes: int) -> tuple[float, int, int]:
+        began = time.perf_counter()
+        result = await self.toolbox.call(tool, text)
+        return time.perf_counter() - began, result.rows or rows, max(size_bytes, len(result.text))
+
+
+def _burn(seconds: float) -> None:
+    until, block = time.perf_counter() + seconds, bytes(1 << 16)
+    while time.perf_counter() < until:
+        hashlib.sha256(block).digest()
+
+
+def _encode_and_decode(size_bytes: int) -> None:
+    document = [{"id": at, "text": "x" * 980} for at in range(size_bytes // 1_000)]
+    json.loads(json.dumps(document))
+
+
+class _Server(uvicorn.Server):
+    """A server among others in one loop: signals belong to the program, not to it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(slots=True)
+class Running:
+    """The servers of a live stack and where they listen."""
+
+    servers: list[_Server]
+    tasks: list[asyncio.Task[None]]
+    urls: dict[str, str]
+
+    async def stop(self) -> None:
+        for server in self.servers:
+            server.should_exit = True
+        await asyncio.gather(*self.tasks)
+
+
+async def serve_all(apps: dict[str, Starlette], ports: dict[str, int]) -> Running:
+    """Start each app on its port (0: any free one) of 127.0.0.1; returns when all accept connections."""
+    running = Running([], [], {})
+    for name, app in apps.items():
+        listener = socket.create_server(("127.0.0.1", ports.get(name, 0)), backlog=512)
+        running.urls[name] = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = _Server(
+            uvicorn.Config(app, log_level="error", lifespan="off", access_log=False, timeout_keep_alive=60)
+        )
+        running.servers.append(server)
+        running.tasks.append(asyncio.create_task(server.serve(sockets=[listener])))
+    while not all(server.started for server in running.servers):
+        await asyncio.sleep(0.01)
+    return running
+
+
+class LiveStack:
+    """All services of one scenario. `async with` starts and stops them."""
+
+    def __init__(
+        self, scenario: Scenario, tracing: Tracing, start: datetime, ports: dict[str, int] | None = None
+    ) -> None:
+        self.scenario, self._ports = scenario, ports or {}
+        self.client = Client()
+        self._browser = httpx.AsyncClient(timeout=10.0, trust_env=False)
+        self.wire = HttpWire(self.client, {})
+        self.world = LiveWorld(scenario, tracing, peak_rps(scenario.traffic), self.wire)
+        self.maker = RequestMaker(scenario, round(start.timestamp() * 1e9))
+        self.exporters = Exporters()
+        self._running: Running | None = None
+
+    async def __aenter__(self) -> LiveStack:
+        world = self.world
+        apps = {
+            "gateway": Gateway(world, self.maker).app(),
+            "orchestrator": orchestrator_app(world),
+            **{pool: worker_app(world, pool) for pool in ("edge", "middle", "core", "tools")},
+            "exporters": self.exporters.app(),
+        }
+        self._running = await serve_all(apps, self._ports)
+        self.wire.urls = self._running.urls
+        world.toolbox = Toolbox(world.switches.tools, f"{self.wire.urls['exporters']}/status.html", self._browser)
+        await world.toolbox.warm()
+        world.zero_s = asyncio.get_running_loop().time()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None:
+            await self.client.close()
+            await self._browser.aclose()
+            await self._running.stop()
+
+    async def ask(self, number: int, arrival: Arrival) -> int:
+        """Send one request as a user would; the HTTP status (0: nobody answered)."""
+        body = json.dumps(
+            {"number": number, "input_tokens": arrival.input_tokens, "output_tokens": arrival.output_tokens}
+        ).encode()
+        headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
+        try:
+            status, _ = await self.client.post(f"{self.wire.urls['gateway']}/v1/answers", body, headers)
+        except (ConnectionError, TimeoutError):
+            return 0
+        return status
+
+
+async def run_live(scenario: Scenario, url: str, progress: Progress | None) -> Outcome:
+    """Serve, ask at the arrivals' instants, wait for the answers, export the rest."""
+    start = datetime.now(UTC)
+    tracing, counter = open_tracing(url)
+    sink = HttpSink(url, patience_s=5.0)
+    try:
+        async with LiveStack(scenario, tracing, start) as stack:
+            sampling = asyncio.create_task(_sample(stack, sink, start))
+            statuses = await _drive(stack, start, progress)
+            sampling.cancel()
+        await asyncio.to_thread(tracing.close)
+    finally:
+        sink.close()
+    if not counter.exported:
+        raise ConnectionError(f"{url}/v1/traces took no spans ({counter.refused} refused)")
+    bad = sum(not 200 <= status < 300 for status in statuses)
+    truth = truth_of(scenario, start, len(statuses), counter.exported)
+    return Outcome(len(statuses), bad, counter.exported, start, start + timedelta(seconds=scenario.seconds), truth)
+
+
+async def _drive(stack: LiveStack, start: datetime, progress: Progress | None) -> list[int]:
+    loop, tasks = asyncio.get_running_loop(), []
+    for number, arrival in enumerate(arrivals(stack.scenario, start.timestamp())):
+        await asyncio.sleep(max(0.0, arrival.at_s - stack.world.now_s()))
+        tasks.append(loop.create_task(stack.ask(number, arrival)))
+        if progress is not None and number % 10 == 0:
+            progress(arrival.at_s / stack.scenario.seconds, number)
+    await asyncio.sleep(max(0.0, stack.scenario.seconds - stack.world.now_s()))
+    if tasks:
+        await asyncio.wait(tasks, timeout=DRAIN_S)
+    return [task.result() if task.done() else 0 for task in tasks]
+
+
+async def _sample(stack: LiveStack, sink: HttpSink, start: datetime) -> None:
+    """Refresh the exporters' pages, and push the same numbers as OTLP."""
+    sampler = Sampler(stack.world, random.Random(f"{stack.scenario.seed}/samples"))
+    start_ns = round(start.timestamp() * 1e9)
+    while True:
+        await asyncio.sleep(min(SAMPLE_EVERY_S, stack.scenario.seconds / 4))
+        stack.exporters.samples = list(sampler.read(stack.world.now_s()))
+        body = to_otlp(stack.exporters.samples, time.time_ns(), start_ns)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.to_thread(sink.write, "metrics", body)
