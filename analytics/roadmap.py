@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 import pandas as pd
 
+from analytics.failures_impact import tools
 from analytics.findings import EFFORTS, Finding, Window, iso
 from analytics.roadmap_items import Item, Outcome, Roadmap
 from analytics.roadmap_owners import NOBODY, Owners
@@ -46,6 +47,7 @@ def build(store: Store, week: str | None = None, *, owners: Owners = NOBODY, now
         top=tuple(items[:TOP]),
         then=tuple(items[TOP : TOP + NEXT]),
         before=tuple(_outcome(item, items, bool(until)) for item in before),
+        tools=tuple(tools(store, window)),
         notes=tuple(notes),
     )
 

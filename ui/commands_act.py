@@ -114,6 +114,7 @@ def tickets_sync(args: Namespace, settings: Settings) -> int:
 def sync(store: Any, settings: Settings, tracker: str, *, dry_run: bool = False) -> list[Done]:
     """Open, update, close and reopen tickets of all open findings at `tracker`."""
     from analytics import run, tickets
+    from analytics.failures_impact import appendix
     from analytics.tickets_sinks import sink
 
     known = owners(settings)
@@ -121,7 +122,7 @@ def sync(store: Any, settings: Settings, tracker: str, *, dry_run: bool = False)
     def owner(change: Change) -> str:
         return known.of(change.finding) if change.finding else ""
 
-    place = sink(tracker, settings, tickets_folder(settings), (owner, lambda _: ""))
+    place = sink(tracker, settings, tickets_folder(settings), (owner, lambda change: appendix(store, change.finding)))
     rules = tickets.Rules(verified_for=timedelta(hours=settings.ticket_verified_hours))
     findings = run.latest(store)
     return tickets.sync(store, place, findings, environment=settings.environment, rules=rules, dry_run=dry_run)
