@@ -86,8 +86,8 @@ def _build_picked(store: Store, use: StageMapping, query: str, numbers: dict[str
 
 def _slices(store: Store, pick: str, revision: int) -> Sequence[Slice]:
     found = store.read(statement("stages_slices.sql", pick=pick))
-    numbers = found[["Long", "Slice", "low", "high", "traces"]].to_numpy().tolist() if len(found) else []
-    return [Slice(pick, long, part, low, high, traces, revision) for long, part, low, high, traces in numbers]
+    columns = [found[name].tolist() if len(found) else [] for name in ("Long", "Slice", "low", "high", "traces")]
+    return [Slice(pick, *numbers, revision) for numbers in zip(*columns, strict=True)]  # never through floats: low and high are ns
 
 
 def _revision(store: Store) -> int:
