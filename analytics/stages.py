@@ -87,7 +87,8 @@ def _build_picked(store: Store, use: StageMapping, query: str, numbers: dict[str
 def _slices(store: Store, pick: str, revision: int) -> Sequence[Slice]:
     found = store.read(statement("stages_slices.sql", pick=pick))
     columns = [found[name].tolist() if len(found) else [] for name in ("Long", "Slice", "low", "high", "traces")]
-    return [Slice(pick, *numbers, revision) for numbers in zip(*columns, strict=True)]  # never through floats: low and high are ns
+    rows = zip(*columns, strict=True)  # never through floats: low and high are ns
+    return [Slice(pick, long, part, low, high, traces, revision) for long, part, low, high, traces in rows]
 
 
 def _revision(store: Store) -> int:
