@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from instrumented_stack.asking import RequestMaker
-from instrumented_stack.errors import far_error
+from instrumented_stack.errors import BadRequest, far_error
 from instrumented_stack.exposition import to_otlp
 from instrumented_stack.http_client import Client
 from instrumented_stack.outcome import Outcome, Progress, truth_of
@@ -29,7 +29,7 @@ from instrumented_stack.services import TOKEN, Exporters, Gateway, orchestrator_
 from instrumented_stack.sinks import HttpSink
 from instrumented_stack.telemetry import Link, Tracing
 from instrumented_stack.telemetry_sdk import open_tracing
-from instrumented_stack.tools.box import Toolbox
+from instrumented_stack.tools.box import Result, Toolbox
 from instrumented_stack.traffic import Arrival, arrivals, peak_rps
 from instrumented_stack.world import Request, World
 
@@ -72,7 +72,10 @@ class LiveWorld(World):
 
     async def use_tool(self, tool: str, text: str, rows: int, size_bytes: int) -> tuple[float, int, int]:
         began = time.perf_counter()
-        result = await self.toolbox.call(tool, text)
+        try:
+            result = await self.toolbox.call(tool, text)
+        except BadRequest as complaint:  # the agent reads what the tool complains about, as it reads its answers
+            result = Result(str(complaint))
         return time.perf_counter() - began, result.rows or rows, max(size_bytes, len(result.text))
 
 
