@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from instrumented_stack.engine import Answer, Ask
-from instrumented_stack.engine_sim import Engine
+from instrumented_stack.engine import Answer, Ask, Generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class _Batch:
 class StaticBatch:
     """One engine behind a static batcher."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Generates) -> None:
         self._engine = engine
         self._open: _Batch | None = None
 
@@ -52,7 +51,7 @@ class StaticBatch:
             batch.over.set()
         await batch.over.wait()
         waited = started - arrived + loop.time() - ended
-        return replace(answer, batch_size=max(answer.batch_size, batch.members)), waited
+        return replace(answer, batch_size=max(answer.batch_size or 0, batch.members)), waited
 
     def _start(self, batch: _Batch) -> None:
         if batch.go.is_set():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from instrumented_stack.hardware import Gpu, Model
@@ -31,6 +32,7 @@ class EngineOptions:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One generation: token counts, the prefix that is the same on every call, and how much harder than the roofline it is (1 = equal).
+    `text`, `choices` (the only answers allowed) and `headers` (trace context) matter to real engines alone.
     `preempt_at`: generated tokens at which a neighbour takes its blocks; `hold_s`: time until it gets blocks again."""
 
     input_tokens: int
@@ -40,25 +42,34 @@ class Ask:
     effort: float = 1.0
     preempt_at: tuple[int, ...] = ()
     hold_s: float = 0.0
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the engine knows about one finished generation. Seconds; `kv_usage` 0..1 is the highest seen while it ran."""
+    """What the engine knows about one finished generation. Seconds; `kv_usage` 0..1 is the highest seen while it ran.
+    None: this engine does not say. Token counts of 0 mean: as asked."""
 
-    queue_s: float
+    queue_s: float | None
     first_token_s: float
     total_s: float
     cached_tokens: int
-    batch_size: int
+    batch_size: int | None
     preemptions: int
-    kv_usage: float
+    kv_usage: float | None
+    text: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Generates(Protocol):
     """An engine. `simulated` is True where no model ran."""
 
     simulated: bool
+    options: EngineOptions
+    held_share: float
 
     async def generate(self, ask: Ask) -> Answer:
         """Wait for the whole answer. Raises ResourceExhausted when the request can never fit."""

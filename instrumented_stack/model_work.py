@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from instrumented_stack.batching import BatchPolicy
 from instrumented_stack.catalogue import CATEGORY_TOKENS_PER_TOOL, POLICY_TOKENS, SCHEMA_TOKENS_PER_TOOL, STAGES
@@ -10,6 +11,7 @@ from instrumented_stack.conditions import Run
 from instrumented_stack.engine import Answer, Ask
 from instrumented_stack.errors import AgentError, ResourceExhausted, ServiceDegradedError
 from instrumented_stack.hardening import WATERMARK
+from instrumented_stack.propagation import inject
 
 
 async def ask_model(run: Run) -> None:
@@ -27,6 +29,9 @@ async def ask_model(run: Run) -> None:
         engine.held_share = run.held_share
         run.facts["kv_usage"] = round(run.held_share, 4)
     ask = Ask(prompt, output, stage.name, stage.system_tokens, run.effort * run.tail(0.05), preempt, run.hold_s)
+    if not engine.simulated:
+        choices = run.world.switches.tools if stage.name == "tool_select" else ()
+        ask = replace(ask, prefix_tokens=repeated, text=request.text, choices=choices, headers=inject(run.span.link))
     run.closing_s += engine.options.model.overhead_s * run.effort
     try:
         if run.batch_window_s or world.switches.batch == "static":
@@ -84,11 +89,13 @@ def _preemptions(run: Run, output: int) -> tuple[int, ...]:
 def _say_model(run: Run, prompt: int, repeated: int, model: str) -> None:
     span = run.span
     span.set("gen_ai.operation.name", "chat")
-    span.set("gen_ai.provider.name", "simulated")
+    simulated = run.world.engine(run.host, run.stage).simulated
+    span.set("gen_ai.provider.name", "simulated" if simulated else "vllm")
     span.set("gen_ai.request.model", model)
     span.set("gen_ai.usage.input_tokens", prompt)
     span.set("stagescope.prompt.repeated_tokens", repeated)
-    span.set("stagescope.simulated", True)
+    if simulated:
+        span.set("stagescope.simulated", True)
     span.set("stagescope.gpu", str(list(STAGES).index(run.stage.name) if run.pool != run.stage.pool else run.stage.gpu))
     if run.stage.name == "tool_select":
         span.set("stagescope.work.items", len(run.world.switches.tools))
@@ -96,12 +103,18 @@ def _say_model(run: Run, prompt: int, repeated: int, model: str) -> None:
 
 def _say_answer(run: Run, answer: Answer, output: int) -> None:
     span = run.span
-    span.set("gen_ai.usage.output_tokens", output)
+    span.set("gen_ai.usage.output_tokens", answer.output_tokens or output)
+    if answer.input_tokens:
+        span.set("gen_ai.usage.input_tokens", answer.input_tokens)
     if answer.cached_tokens:
         span.set("gen_ai.usage.cache_read.input_tokens", answer.cached_tokens)
     span.set("gen_ai.response.time_to_first_chunk", round(answer.first_token_s, 4))
-    span.set("stagescope.batch_size", answer.batch_size)
-    run.add("queue_ms", answer.queue_s * 1e3)
+    if answer.batch_size is not None:
+        span.set("stagescope.batch_size", answer.batch_size)
+    if answer.queue_s is not None:
+        run.add("queue_ms", answer.queue_s * 1e3)
+    if answer.kv_usage is None:
+        return
     usage = max(answer.kv_usage, run.held_share)
     run.facts["kv_usage"] = round(usage, 4)
     if answer.preemptions:

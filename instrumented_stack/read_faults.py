@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from instrumented_stack.catalogue import POOLS, STAGES, TASKS, TOOLS_BY_NAME
-from instrumented_stack.read import Table, suggest
 from instrumented_stack.scenario import (
     GPU_KINDS,
     KINDS,
@@ -19,6 +18,7 @@ from instrumented_stack.scenario import (
     Switches,
     runs_model,
 )
+from instrumented_stack.toml_table import Table, suggest
 
 
 def read_faults(scenario: Scenario, tables: Sequence[Table]) -> Scenario:

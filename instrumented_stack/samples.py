@@ -60,6 +60,8 @@ class Sampler:
 
     def _gpu(self, host: str, stage: Stage, since: float, now: float) -> Iterator[Sample]:
         engine = self.world.engine(host, stage)
+        if not isinstance(engine, Engine):
+            return  # a real engine has a /metrics page and a device of its own
         faults = self.world.faults.on_host(stage.name, host, since, now)
         gpu = GPUS[engine.options.gpu.name]
         busy, prefill = self._busy(engine, (host, stage.name), now - since)

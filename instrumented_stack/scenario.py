@@ -108,7 +108,7 @@ class Hardening:
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """One pool's engine: names from `hardware.py`, and vLLM's knobs."""
+    """One pool's engine: names from `hardware.py`, and vLLM's knobs. `kind` vllm with a `url` uses a running server (live mode only)."""
 
     gpu: str
     model: str
@@ -117,6 +117,8 @@ class EngineChoice:
     prefix_caching: bool = False
     max_model_len: int = 16_384
     kv_quota: float = 1.0
+    kind: str = "simulated"
+    url: str = ""
 
 
 DEFAULT_ENGINES: Mapping[str, EngineChoice] = {

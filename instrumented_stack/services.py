@@ -16,6 +16,7 @@ from starlette.routing import Route
 from instrumented_stack import gateway, openai_api, orchestrator, workers
 from instrumented_stack.asking import RequestMaker
 from instrumented_stack.catalogue import STAGES, TASKS
+from instrumented_stack.engine_sim import Engine
 from instrumented_stack.errors import AgentError, BadRequest, Unauthorised
 from instrumented_stack.exposition import to_text
 from instrumented_stack.gateway import TokenBucket, status_of
@@ -198,7 +199,10 @@ def worker_app(world: World, pool: str) -> Starlette:
 
     async def chat(http: HttpRequest) -> Response:
         first = next(item for item in STAGES.values() if item.pool == pool and item.uses_model)
-        return await openai_api.chat(http, world.engine(world.hosts[pool][0], first))
+        engine = world.engine(world.hosts[pool][0], first)
+        if not isinstance(engine, Engine):
+            return openai_api.error_reply(404, "not_here", "this pool asks a real server; ask that one")
+        return await openai_api.chat(http, engine)
 
     async def models(_: HttpRequest) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": world.switches.engines[pool].model, "object": "model"}]})

@@ -30,6 +30,8 @@ def run(
     `progress(share done, requests)` is called now and then. Raises ScenarioError, ConnectionError."""
     given = overrides or Overrides()
     plain = prepare(scenario, given)
+    if speed != "live" and any(engine.kind != "simulated" for engine in plain.switches.engines.values()):
+        raise ScenarioError(f"{plain.name}: a real engine has no virtual time; use --speed live")
     if speed == "live":
         outcome = _live(plain, otlp, progress)
     else:

@@ -13,9 +13,10 @@ from instrumented_stack.batching import StaticBatch
 from instrumented_stack.catalogue import POOLS, STAGES, Stage, Task
 from instrumented_stack.engine import EngineOptions
 from instrumented_stack.engine_sim import Engine
+from instrumented_stack.engine_vllm import VllmEngine
 from instrumented_stack.faults import FaultBook
 from instrumented_stack.hardening import AnswerCache, Breaker, Sessions
-from instrumented_stack.hardware import GPUS, MODELS
+from instrumented_stack.hardware import GPUS, MODELS, Model
 from instrumented_stack.scenario import Scenario, runs_model
 from instrumented_stack.telemetry import Link, Place, Tracing
 from instrumented_stack.wire import Direct, Wire
@@ -85,7 +86,7 @@ class World:
         self.tracing = tracing
         self.faults = FaultBook(scenario.faults)
         self.hosts = {pool: size(scenario, pool, peak_rps) for pool in (*POOLS, "orchestrator", "gateway")}
-        self.engines: dict[tuple[str, str], Engine] = {}
+        self.engines: dict[tuple[str, str], Engine | VllmEngine] = {}
         self.batches: dict[tuple[str, str], StaticBatch] = {}
         self.cold: dict[tuple[str, str], tuple[int, float]] = {}
         self.in_flight: dict[str, int] = {}
@@ -156,20 +157,22 @@ class World:
         """Names of the stages that run on a pool."""
         return tuple(stage.name for stage in STAGES.values() if stage.pool == pool)
 
-    def engine(self, host: str, stage: Stage) -> Engine:
+    def engine(self, host: str, stage: Stage) -> Engine | VllmEngine:
+        """The engine of a stage on a host; on a host of another pool it is that pool's model."""
         key = (host, stage.name)
         if key not in self.engines:
             choice = self.switches.engines[host.rsplit("-", 1)[0]]
             options = EngineOptions(
                 GPUS[choice.gpu],
-                MODELS[choice.model],
+                MODELS.get(choice.model) or Model(choice.model, 1e9, 2.0, 100_000, 0.0),
                 choice.max_num_seqs,
                 choice.block_tokens,
                 choice.prefix_caching,
                 choice.max_model_len,
                 choice.kv_quota,
             )
-            self.engines[key] = Engine(options)
+            vllm = choice.kind == "vllm"
+            self.engines[key] = VllmEngine(options, choice.url, choice.model) if vllm else Engine(options)
         return self.engines[key]
 
     def batch(self, host: str, stage: Stage) -> StaticBatch:
