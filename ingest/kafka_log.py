@@ -63,14 +63,15 @@ class KafkaSink:
         self._producer: Any = None
         self._most_bytes = 0
 
-    def append(self, topic: str, values: Sequence[bytes]) -> None:
+    def append(self, topic: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
+        carried = [(name, value.encode()) for name, value in (headers or {}).items()]
         try:
             producer = self._open()
             largest = max(map(len, values), default=0)
             if largest > self._most_bytes:
                 told = f"an element of {largest} bytes; the log takes {self._most_bytes} in one message"
                 raise BadInput("message-too-large", told)
-            for future in [producer.send(topic, value) for value in values]:
+            for future in [producer.send(topic, value, headers=carried) for value in values]:
                 future.get(timeout=ANSWER_S * 2)
         except KafkaError as err:
             if not getattr(err, "retriable", False):

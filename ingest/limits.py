@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST_NS = 1  # 0 means "not set" in OTLP
 LAST_NS = 4_102_444_800_000_000_000  # 2100-01-01: past it a clock or a unit is wrong, and DateTime64(9) ends in 2262
 
 
@@ -14,13 +13,12 @@ class Limits:
 
     attributes: int = 1024
     attribute_bytes: int = 1024 * 1024
-    key_bytes: int = 1024
+    key_bytes: int = 2048
     name_bytes: int = 4096
     events: int = 1024
     links: int = 1024
-    depth: int = 32
 
     @property
     def careless_bytes(self) -> int:
-        """A span of at most this many bytes cannot break any limit (an attribute takes at least 4 bytes)."""
-        return min(4 * self.attributes, self.attribute_bytes, self.key_bytes * 4, 4 * self.events, 4 * self.links)
+        """Nothing of at most this many bytes can break any limit (an attribute, event or link takes at least 2)."""
+        return min(2 * self.attributes, 2 * self.events, 2 * self.links, self.key_bytes, self.name_bytes)

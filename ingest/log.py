@@ -8,6 +8,8 @@ from typing import Protocol
 
 TRACES, METRICS, LOGS = "otlp_spans", "otlp_metrics", "otlp_logs"
 TOPICS = (TRACES, METRICS, LOGS)
+# A header of our receiver's messages: the value is what `ingest.otlp.check` of this version made of a request.
+CHECKED, CHECKED_VERSION = "stagescope-checked", "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,10 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    def append(self, topic: str, values: Sequence[bytes]) -> None:
-        """Return when the values are safe. Raises Unavailable (try again later) and BadInput (this can never be kept)."""
+    def append(self, topic: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
+        """Return when the values, each with these headers, are safe.
+
+        Raises Unavailable (try again later) and BadInput (this can never be kept).
+        """
 
     def close(self) -> None: ...

@@ -34,7 +34,7 @@ class MemoryLog:
     def epoch(self) -> int:
         return self._epoch
 
-    def append(self, topic: str, values: Sequence[bytes]) -> None:
+    def append(self, topic: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
         size = sum(map(len, values))
         with self._changed:
             if self._closed:
@@ -45,7 +45,7 @@ class MemoryLog:
             for value in values:
                 offset = self._next.get(topic, self._first)
                 self._next[topic] = offset + 1
-                self._waiting.append(Message(topic, 0, offset, value, at_ms=now_ms))
+                self._waiting.append(Message(topic, 0, offset, value, headers or {}, at_ms=now_ms))
             self._bytes += size
             last = self._next.get(topic, self._first) if values else 0
             self._changed.notify_all()

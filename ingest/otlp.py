@@ -19,6 +19,7 @@ from ingest import log
 from ingest.errors import BadInput
 from ingest.limits import Limits
 from ingest.otlp_clean import Mask, Reject, Request, Tally, clean
+from ingest.otlp_fast import mend, sift
 from ingest.otlp_json import fill, read_json
 from ingest.otlp_metric_rows import METRICS, metric_rows
 from ingest.otlp_rows import LOGS, TRACES, log_rows, table, trace_rows
@@ -73,6 +74,9 @@ def check(topic: str, body: bytes, encoding: str = PROTOBUF, options: Options | 
     Raises BadInput when the request as a whole cannot be read.
     """
     tally = _tally(options)
+    sifted = sift(body, tally.limits) if topic == log.TRACES and encoding == PROTOBUF and tally.mask is None else None
+    if sifted is not None:
+        return Checked(mend(body, sifted, tally), tally.accepted, tally.rejects())
     request = read(topic, body, encoding, tally)
     clean(request, tally)
     same = encoding == PROTOBUF and not tally.changed

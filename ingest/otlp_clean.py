@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ingest.limits import LAST_NS, Limits
 from ingest.otlp_text import NESTED, nested_text
@@ -58,23 +59,28 @@ def clean(request: Request, tally: Tally) -> None:
     """Mend `request` in place."""
     if isinstance(request, ExportTraceServiceRequest):
         for resource in request.resource_spans:
-            _attributes(resource.resource.attributes, tally)
+            clean_attributes(resource.resource.attributes, tally)
             for scope in resource.scope_spans:
-                _attributes(scope.scope.attributes, tally)
+                clean_attributes(scope.scope.attributes, tally)
                 _keep(scope.spans, _span, tally)
     elif isinstance(request, ExportLogsServiceRequest):
         for logs in request.resource_logs:
-            _attributes(logs.resource.attributes, tally)
+            clean_attributes(logs.resource.attributes, tally)
             for lines in logs.scope_logs:
-                _attributes(lines.scope.attributes, tally)
+                clean_attributes(lines.scope.attributes, tally)
                 _keep(lines.log_records, _log_record, tally)
     else:
         for metrics in request.resource_metrics:
-            _attributes(metrics.resource.attributes, tally)
+            clean_attributes(metrics.resource.attributes, tally)
             for group in metrics.scope_metrics:
-                _attributes(group.scope.attributes, tally)
+                clean_attributes(group.scope.attributes, tally)
                 for metric in group.metrics:
                     _metric(metric, tally)
+
+
+def clean_span(span: Span, tally: Tally) -> bool:
+    """Mend one span in place; False when it cannot be stored."""
+    return not _rejected(_span(span, tally), tally)
 
 
 def _keep(items: Any, check: Callable[[Any, Tally], tuple[str, str] | None], tally: Tally) -> None:
@@ -120,30 +126,25 @@ def _span(span: Any, tally: Tally) -> tuple[str, str] | None:
         if event.time_unix_nano > LAST_NS:
             event.time_unix_nano = span.start_time_unix_nano
             _mark(span.attributes, "bad-event-time", tally)
-    if tally.mask is not None or span.ByteSize() > tally.limits.careless_bytes or _has_nested(span):
-        _span_insides(span, tally)
+    _span_insides(span, tally)
     return None
-
-
-def _has_nested(span: Any) -> bool:
-    if any(item.value.WhichOneof("value") in NESTED for item in span.attributes):
-        return True
-    return any(
-        item.value.WhichOneof("value") in NESTED for part in (*span.events, *span.links) for item in part.attributes
-    )
 
 
 def _span_insides(span: Any, tally: Tally) -> None:
     limits = tally.limits
-    cut = _attributes(span.attributes, tally)
-    cut |= _shorten(span, "name", limits.name_bytes)
-    cut |= _shorten(span, "trace_state", limits.name_bytes)
-    cut |= _shorten(span.status, "message", limits.attribute_bytes)
-    cut |= _cut(span.events, limits.events) | _cut(span.links, limits.links)
+    big = span.ByteSize() > limits.careless_bytes
+    cut = clean_attributes(span.attributes, tally, big)
     for event in span.events:
-        cut |= _attributes(event.attributes, tally) | _shorten(event, "name", limits.name_bytes)
+        cut |= clean_attributes(event.attributes, tally, big)
     for link in span.links:
-        cut |= _attributes(link.attributes, tally) | _shorten(link, "trace_state", limits.name_bytes)
+        cut |= clean_attributes(link.attributes, tally, big)
+    if big:
+        cut |= _shorten(span, "name", limits.name_bytes)
+        cut |= _shorten(span, "trace_state", limits.name_bytes)
+        cut |= _shorten(span.status, "message", limits.attribute_bytes) if span.HasField("status") else False
+        cut |= _cut(span.events, limits.events) | _cut(span.links, limits.links)
+        cut |= _shorten_all(span.events, "name", limits.name_bytes)
+        cut |= _shorten_all(span.links, "trace_state", limits.name_bytes)
     if cut:
         _mark(span.attributes, "truncated", tally)
 
@@ -158,7 +159,7 @@ def _log_record(record: Any, tally: Tally) -> tuple[str, str] | None:
         record.body.string_value = nested_text(record.body)
         tally.changed = True
     cut = _shorten(record.body, "string_value", tally.limits.attribute_bytes) if record.body.string_value else False
-    cut |= _attributes(record.attributes, tally)
+    cut |= clean_attributes(record.attributes, tally)
     cut |= _shorten(record, "severity_text", tally.limits.name_bytes)
     cut |= _shorten(record, "event_name", tally.limits.name_bytes)
     if cut:
@@ -187,9 +188,9 @@ def _point(point: Any, tally: Tally) -> tuple[str, str] | None:
         return "time-out-of-range", "metric point is after the year 2099"
     if not point.time_unix_nano:
         return "no-time", "metric point without a time"
-    tally.changed |= _attributes(point.attributes, tally)
+    tally.changed |= clean_attributes(point.attributes, tally)
     for exemplar in getattr(point, "exemplars", ()):
-        tally.changed |= _attributes(exemplar.filtered_attributes, tally)
+        tally.changed |= clean_attributes(exemplar.filtered_attributes, tally)
         if len(exemplar.trace_id) not in (0, 16) or len(exemplar.span_id) not in (0, 8):
             exemplar.trace_id = exemplar.span_id = b""
             tally.changed = True
@@ -199,24 +200,30 @@ def _point(point: Any, tally: Tally) -> tuple[str, str] | None:
     return None
 
 
-def _attributes(items: Any, tally: Tally) -> bool:
-    """Nested values become JSON text, long things are cut, masked ones masked. True when something was cut."""
+def clean_attributes(items: Any, tally: Tally, big: bool = True) -> bool:
+    """Nested values become JSON text, masked ones are masked, and (where something is `big`) long ones are cut; True then."""
     limits = tally.limits
     cut = _cut(items, limits.attributes)
-    if tally.mask is not None:
-        for item in items:
-            tally.changed |= tally.mask(item)
     for item in items:
-        if item.value.WhichOneof("value") in NESTED:
-            item.value.string_value = nested_text(item.value)
+        if tally.mask is not None:
+            tally.changed |= tally.mask(item)
+        value = item.value
+        if value.WhichOneof("value") in NESTED:
+            value.string_value = nested_text(value)
             tally.changed = True
-        if item.value.WhichOneof("value") == "bytes_value" and len(item.value.bytes_value) > limits.attribute_bytes:
-            item.value.bytes_value = item.value.bytes_value[: limits.attribute_bytes]
-            cut = True
-        elif len(item.value.string_value) * 4 > limits.attribute_bytes:
-            cut |= _shorten(item.value, "string_value", limits.attribute_bytes)
-        cut |= _shorten(item, "key", limits.key_bytes)
+        if big:
+            cut |= _shorten_item(item, limits)
     tally.changed |= cut
+    return cut
+
+
+def _shorten_item(item: KeyValue, limits: Limits) -> bool:
+    value, cut = item.value, _shorten(item, "key", limits.key_bytes)
+    if value.WhichOneof("value") == "string_value":
+        return cut | _shorten(value, "string_value", limits.attribute_bytes)
+    if len(value.bytes_value) > limits.attribute_bytes:
+        value.bytes_value = value.bytes_value[: limits.attribute_bytes]
+        return True
     return cut
 
 
@@ -229,6 +236,10 @@ def _shorten(message: Any, name: str, most_bytes: int) -> bool:
         return False
     setattr(message, name, raw[:most_bytes].decode(errors="ignore"))
     return True
+
+
+def _shorten_all(items: Any, name: str, most_bytes: int) -> bool:
+    return sum(_shorten(item, name, most_bytes) for item in items) > 0
 
 
 def _cut(items: Any, most: int) -> bool:

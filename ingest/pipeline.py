@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ingest.cutting import Cutter, digests
@@ -69,6 +70,7 @@ class Pipeline:
         self._ledger, self._batch, self._options = ledger, batch or Batch(), options
         self._cutter = Cutter(ledger)
         self._seen = Seen()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="insert")
         self._clockwork = Clockwork(meter, store)
         self._epoch = source.epoch
 
@@ -124,7 +126,7 @@ class Pipeline:
         began = time.monotonic()
         topic = block.topic
         if fresh:
-            written = write(self._store, list(fresh.values()), block.token, self._options)
+            written = write(self._store, list(fresh.values()), block.token, self._options, self._pool)
             self._meter.count("stored", written.stored, topic=topic)
             self._meter.count("rejected_rows", written.rejected, topic=topic)
             for letter in written.letters:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ingest.errors import BadInput, Unavailable
-from ingest.log import Sink
+from ingest.log import CHECKED, CHECKED_VERSION, Sink
 from ingest.otlp import Checked, Options, check
 from ingest.otlp_split import split
 from ingest.receiver_body import inflate
@@ -94,7 +94,8 @@ class Intake:
                 plain = inflate(body, compression, self.bounds.inflated_bytes, grow)
                 checked = check(topic, plain, encoding, self._options)
                 if checked.accepted:
-                    self._sink.append(topic, split(topic, checked.clean, self.bounds.message_bytes))
+                    parts = split(topic, checked.clean, self.bounds.message_bytes)
+                    self._sink.append(topic, parts, {CHECKED: CHECKED_VERSION})
         except BadInput as err:
             self.meter.count("refused_requests", topic=topic, door=door, reason=err.reason)
             raise

@@ -116,11 +116,13 @@ class Store:
         except (ClickHouseError, OSError) as err:
             raise Unavailable(self._away(err)) from err
 
-    def insert(self, table: str, rows: pa.Table | pd.DataFrame, *, token: str = "") -> int:
+    def insert(
+        self, table: str, rows: pa.Table | pd.DataFrame, *, token: str = "", settings: Mapping[str, Any] | None = None
+    ) -> int:
         """Write rows (columns by name) and return how many. The same `token` twice on one table stores them once."""
         if len(rows) == 0:
             return 0
-        settings = _once(token)
+        settings = {**(settings or {}), **_once(token)}
         arrow = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
         self._guard(lambda: self.client.insert_arrow(table, arrow, database=self.location.database, settings=settings))
         return len(rows)

@@ -6,51 +6,36 @@ Must stay true: a message that cannot be stored becomes a row of dead_letters, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from ingest.errors import BadInput, Unavailable
 from ingest.ledger import DeadLetter
-from ingest.log import Message
-from ingest.otlp import PROTOBUF, REQUESTS, Options, decode
+from ingest.log import CHECKED, CHECKED_VERSION, TRACES, Message
+from ingest.otlp import PROTOBUF, REQUESTS, Options, check, decode
 from ingest.otlp_clean import Reject
+from ingest.otlp_decode import FORMAT, TABLE, count_spans, decode_settings
 from ingest.store import Store
 
 CONTENT_TYPE = "content-type"
 DETAIL_BYTES = 500
+CHUNK_BYTES = 16 << 20  # of requests decoded by ClickHouse in one insert
+# Rows of one block are not merged while they are inserted (readers say final = 1, and merges come soon), and the text
+# index is left to the merges: each would cost as much as all the rest.
+INSERT_SETTINGS: Mapping[str, Any] = {
+    "optimize_on_insert": 0,
+    "exclude_materialize_skip_indexes_on_insert": "idx_span_items",
+    "max_partitions_per_insert_block": 0,
+}
 # ClickHouse codes that say "not now", not "not this": memory, disk, parts, time, network, read-only, keeper, access, missing table.
 PASSING = frozenset(
-    {
-        3,
-        60,
-        74,
-        75,
-        76,
-        81,
-        159,
-        160,
-        202,
-        203,
-        209,
-        210,
-        225,
-        236,
-        241,
-        242,
-        243,
-        252,
-        279,
-        319,
-        394,
-        439,
-        497,
-        516,
-        999,
-    }
-    | {1000, 1001, 1002}
+    {3, 60, 74, 75, 76, 81, 159, 160, 202, 203, 209, 210, 225, 236, 241, 242, 243, 252, 279, 319, 394, 439, 497, 516}
+    | {999, 1000, 1001, 1002}
 )
 
 
@@ -66,18 +51,30 @@ class Written:
 
 @dataclass(slots=True)
 class _Block:
+    """What a block's messages turned into: checked trace requests, rows of other tables, and what is not stored."""
+
+    requests: list[bytes] = field(default_factory=list)
     tables: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     rejects: list[tuple[Message, Reject]] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
 
 
-def write(store: Store, messages: Sequence[Message], token: str, options: Options | None = None) -> Written:
-    """Store `messages`; the same `token` with the same messages stores them once. Raises Unavailable (nothing is lost)."""
+def write(
+    store: Store,
+    messages: Sequence[Message],
+    token: str,
+    options: Options | None = None,
+    pool: Executor | None = None,
+) -> Written:
+    """Store `messages`; the same `token` with the same messages stores them once. Raises Unavailable (nothing is lost).
+
+    With a `pool` the parts of a large block go into the store side by side.
+    """
     block = _Block()
     for message in messages:
         _read(message, block, options)
     try:
-        stored = _insert(store, block.tables, token)
+        stored = _insert(store, block, token, pool)
     except DatabaseError as err:
         _raise_if_passing(err)
         stored = _insert_alone(store, messages, token, block, options)
@@ -98,22 +95,68 @@ def letter(message: Message, reason: str, detail: str) -> DeadLetter:
 
 def _read(message: Message, block: _Block, options: Options | None) -> None:
     if message.topic not in REQUESTS:
-        block.letters.append(
-            letter(message, "unknown-topic", f"topic {message.topic!r} is none of {', '.join(REQUESTS)}")
-        )
+        told = f"topic {message.topic!r} is none of {', '.join(REQUESTS)}"
+        block.letters.append(letter(message, "unknown-topic", told))
         return
     try:
-        found = decode(message.topic, message.value, encoding(message), options)
+        rejects = _read_known(message, block, options)
     except BadInput as err:
         block.letters.append(letter(message, err.reason, str(err)))
         return
+    block.rejects += [(message, reject) for reject in rejects]
+
+
+def _read_known(message: Message, block: _Block, options: Options | None) -> Sequence[Reject]:
+    if message.topic == TRACES:
+        if message.headers.get(CHECKED) == CHECKED_VERSION:
+            block.requests.append(message.value)
+            return ()
+        checked = check(message.topic, message.value, encoding(message), options)
+        block.requests.append(checked.clean)
+        return checked.rejects
+    found = decode(message.topic, message.value, encoding(message), options)
     for name, rows in found.tables.items():
         block.tables[name].append(rows)
-    block.rejects += [(message, reject) for reject in found.rejects]
+    return found.rejects
 
 
-def _insert(store: Store, tables: Mapping[str, Sequence[pa.Table]], token: str) -> int:
-    return sum(store.insert(name, pa.concat_tables(parts), token=f"{token}:{name}") for name, parts in tables.items())
+def _insert(store: Store, block: _Block, token: str, pool: Executor | None = None) -> int:
+    work: list[Callable[[], int]] = []
+    for number, requests in enumerate(_chunks(block.requests)):
+        work.append(lambda part=requests, name=f"{token}:spans:{number}": _insert_spans(store, part, name))  # type: ignore[misc]
+    for name, parts in block.tables.items():
+        rows = pa.concat_tables(parts)
+        work.append(lambda t=name, r=rows: store.insert(t, r, token=f"{token}:{t}", settings=INSERT_SETTINGS))  # type: ignore[misc]
+    if pool is None or len(work) < 2:
+        return sum(each() for each in work)
+    return sum([future.result() for future in [pool.submit(each) for each in work]])
+
+
+def _insert_spans(store: Store, requests: Sequence[bytes], token: str) -> int:
+    """Requests one after the other are one request, by the rules of protobuf; ClickHouse takes it apart."""
+    body = b"".join(requests)
+    settings = {**INSERT_SETTINGS, **decode_settings()}
+    try:
+        store.insert_bytes(TABLE, FORMAT, body, token=token, settings=settings)
+    except DatabaseError as err:
+        _raise_if_passing(err)
+        found = decode(TRACES, body).tables  # laid out in a way that ClickHouse does not read
+        return sum(store.insert(name, rows, token=token, settings=INSERT_SETTINGS) for name, rows in found.items())
+    return count_spans(body)
+
+
+def _chunks(requests: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    chunk: list[bytes] = []
+    size = 0
+    for request in requests:
+        if chunk and size + len(request) > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        if request:
+            chunk.append(request)
+            size += len(request)
+    if chunk:
+        yield chunk
 
 
 def _insert_alone(store: Store, messages: Sequence[Message], token: str, block: _Block, options: Options | None) -> int:
@@ -126,7 +169,7 @@ def _insert_alone(store: Store, messages: Sequence[Message], token: str, block: 
         alone = _Block()
         _read(message, alone, options)
         try:
-            stored += _insert(store, alone.tables, f"{token}:{message.topic}:{message.partition}:{message.offset}")
+            stored += _insert(store, alone, f"{token}:{message.topic}:{message.partition}:{message.offset}")
             block.rejects += alone.rejects
         except DatabaseError as err:
             _raise_if_passing(err)

@@ -6,7 +6,7 @@ import gzip
 import json
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 import httpx
@@ -41,7 +41,8 @@ class ListSink:
         self.hold.set()
         self.entered = threading.Semaphore(0)
 
-    def append(self, topic: str, values: Sequence[bytes]) -> None:
+    def append(self, topic: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
+        assert headers == {log.CHECKED: log.CHECKED_VERSION}
         if self.away.is_set():
             raise Unavailable("the log is away", 3.5)
         self.entered.release()
