@@ -148,6 +148,7 @@ def _kafka(settings: Settings, who: str) -> str:
 
 def _speak_up() -> None:
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr, level=logging.WARNING)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # the pipeline says in one line that the broker is away
 
 
 def letters_options(parser: ArgumentParser) -> None:
