@@ -54,7 +54,7 @@ def p99(store: Store, by: Sequence[str], stage: str | None = None, window: Windo
     )
     bounds: dict[str, Any] = {"low": ns(spans.start), "high": ns(spans.end), "stage": stage or "", "limit": MAX_VALUES}
     exact = (
-        int(store.value(statement("dimensions_count.sql"), low=bounds["low"], high=bounds["high"], stage=stage or ""))
+        int(store.rough(statement("dimensions_count.sql"), low=bounds["low"], high=bounds["high"], stage=stage or ""))
         <= EXACT_RUNS
     )
     ask = _by_columns if all(name in COLUMNS for name in names) else _by_attributes
