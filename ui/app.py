@@ -11,9 +11,16 @@ from ui import parts
 PAGES = (
     ("overview", "Overview", ":material/monitoring:"),
     ("slow", "Slow without reason", ":material/hourglass_bottom:"),
+    ("dimensions", "p99 by dimension", ":material/stacked_bar_chart:"),
     ("failures", "Failures", ":material/error:"),
+    ("trace", "Trace", ":material/account_tree:"),
     ("roadmap", "Roadmap", ":material/checklist:"),
 )
+STYLE = """
+[data-testid="stMainBlockContainer"] { padding-top: 3.2rem; padding-bottom: 4rem; max-width: 1320px; }
+[data-testid="stSidebarHeader"] { padding-bottom: 0; }
+[data-testid="stMetricLabel"] { opacity: 0.75; }
+"""
 
 
 def main() -> None:
@@ -23,6 +30,7 @@ def main() -> None:
         for name, title, icon in PAGES
     ]
     chosen = st.navigation(pages)
+    st.html(f"<style>{STYLE}</style>")
     parts.sidebar()
     chosen.run()
 

@@ -30,7 +30,7 @@ def percentiles(frame: pd.DataFrame) -> alt.Chart:
                 title=None,
                 sort=list(PERCENTILES.values()),
                 scale=alt.Scale(domain=list(PERCENTILES.values()), range=SHADES),
-                legend=alt.Legend(orient="top-left"),
+                legend=alt.Legend(orient="top", direction="horizontal"),
             ),
             tooltip=["Start:T", "which:N", alt.Tooltip("seconds:Q", format=".2f"), "requests:Q"],
         )
@@ -93,12 +93,13 @@ def losses(found: Sequence[Finding]) -> alt.LayerChart | alt.FacetChart:
             for item in found
         ]
     )
-    base = alt.Chart(rows).encode(y=alt.Y("stage:N", title=None, sort="-x", axis=alt.Axis(labelLimit=300)))
-    bars = base.mark_bar(color=REASON, cornerRadiusEnd=2).encode(
+    order = rows.sort_values("lost", ascending=False)["stage"].tolist()
+    base = alt.Chart(rows).encode(y=alt.Y("stage:N", title=None, sort=order, axis=alt.Axis(labelLimit=300)))
+    bars = base.mark_bar(color=REASON, cornerRadiusEnd=2, height=16).encode(
         x=alt.X("lost:Q", title="seconds lost"), tooltip=["stage:N", "cause:N", "lost:Q", "low:Q", "high:Q"]
     )
-    ranges = base.mark_rule(strokeWidth=2, color="#7a2c1e").encode(x="low:Q", x2="high:Q")
-    return alt.layer(bars, ranges).properties(height=34 * len(rows) + 40)
+    ranges = base.mark_rule(strokeWidth=2, color="#5c2116").encode(x="low:Q", x2="high:Q")
+    return alt.layer(bars, ranges).properties(height=30 * len(rows) + 50)
 
 
 def clusters(frame: pd.DataFrame) -> alt.Chart:
@@ -123,3 +124,82 @@ def clusters(frame: pd.DataFrame) -> alt.Chart:
         .properties(height=26 * min(len(frame), 10) + 70)
     )
     return chart
+
+
+def spread(frame: pd.DataFrame, name: str) -> alt.LayerChart | alt.FacetChart:
+    """p50 to p99 per value of a dimension as a bar with a tick at p95; thin values are pale."""
+    rows = frame.head(20).assign(
+        value=frame.head(20)[name].astype(str).replace("", "(none)"),
+        shade=[0.35 if thin else 1.0 for thin in frame.head(20)["thin"]],
+    )
+    for column in ("p50", "p95", "p99"):
+        rows[column] = rows[f"{column}_ms"] / 1000
+    base = alt.Chart(rows).encode(
+        y=alt.Y(
+            "value:N",
+            title=None,
+            sort=rows.sort_values("p99", ascending=False)["value"].tolist(),
+            axis=alt.Axis(labelLimit=260),
+        ),
+        opacity=alt.Opacity("shade:Q", scale=None, legend=None),
+        tooltip=[
+            "value:N",
+            "count:Q",
+            "errors:Q",
+            alt.Tooltip("p50:Q", format=".3f"),
+            alt.Tooltip("p95:Q", format=".3f"),
+            alt.Tooltip("p99:Q", format=".3f"),
+            "thin:N",
+        ],
+    )
+    bars = base.mark_bar(color=WORK, height=12, cornerRadius=2).encode(
+        x=alt.X("p50:Q", title="seconds: p50 to p99, tick at p95", scale=alt.Scale(zero=True)), x2="p99:Q"
+    )
+    ticks = base.mark_tick(color="#0f4f48", thickness=2, size=16).encode(x="p95:Q")
+    return alt.layer(bars, ticks).properties(height=26 * len(rows) + 50)
+
+
+PARTS = {
+    "own work": WORK,
+    "without reason": REASON,
+    "declared wait": WAIT,
+    "gap": GAP,
+    "in children": "#e6ebe9",
+    "failed": FAILED,
+}
+
+
+def _tree_axis(frame: pd.DataFrame) -> alt.Axis:
+    """Labels flush left, so that their indent shows the tree; none is left out."""
+    widest = min(360, 7 * int(frame["label"].str.rstrip("\u200b").str.len().max()) + 8)
+    return alt.Axis(labelLimit=widest, labelAlign="left", labelPadding=widest, labelOverlap=False, ticks=False)
+
+
+def waterfall(frame: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
+    """One bar a run, split by what its time went into, from rows `place, label, part, start_s, end_s, …`."""
+    order = frame.sort_values("place")["label"].drop_duplicates().tolist()
+    base = alt.Chart(frame).encode(
+        y=alt.Y("label:N", title=None, sort=order, axis=_tree_axis(frame)),
+    )
+    bars = base.mark_bar(height=13).encode(
+        x=alt.X("start_s:Q", title="seconds since the first start", axis=alt.Axis(orient="top")),
+        x2="end_s:Q",
+        color=alt.Color(
+            "part:N",
+            title=None,
+            scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values())),
+            legend=alt.Legend(orient="bottom", direction="horizontal"),
+        ),
+        tooltip=[
+            "stage:N",
+            "service:N",
+            "part:N",
+            alt.Tooltip("part_ms:Q", format=",.1f", title="this part, ms"),
+            alt.Tooltip("duration_ms:Q", format=",.1f", title="whole run, ms"),
+            alt.Tooltip("self_ms:Q", format=",.1f", title="own time, ms"),
+            "note:N",
+        ],
+    )
+    path = base.transform_filter("datum.critical && datum.first").mark_bar(height=2, color="#1c2321", yOffset=9)
+    path = path.encode(x="run_start_s:Q", x2="run_end_s:Q")
+    return alt.layer(bars, path).properties(height=22 * len(order) + 70)

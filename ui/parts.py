@@ -122,10 +122,9 @@ def safe(words: str) -> str:
 
 
 def line(item: Finding) -> None:
-    """A finding in one row, with the way to its page."""
-    with st.container(border=True):
-        left, right = st.columns([5, 1], vertical_alignment="center")
-        lost = f"{text.seconds(item.lost_seconds)} lost · " if item.lost_seconds else ""
-        left.markdown(f"**{safe(item.title)}**  \n{lost}{item.requests:,} requests · {safe(item.recommendation)}")
-        with right.container(horizontal=True, horizontal_alignment="right"):
-            st.badge(item.cause, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]
+    """A finding in one row: how bad, what, and how much."""
+    badge, words, amount = st.columns([1.1, 6, 2.2], vertical_alignment="center")
+    badge.badge(item.severity, color=SEVERITY_COLOUR.get(item.severity, "gray"))  # type: ignore[arg-type]
+    words.markdown(safe(item.title))
+    lost = f"{text.seconds(item.lost_seconds)} lost" if item.lost_seconds else ""
+    amount.markdown(f":gray[{' · '.join(part for part in (lost, f'{item.requests:,} requests') if part)}]")

@@ -73,7 +73,7 @@ def _pad(text: str, size: int, right: bool) -> str:
 
 
 def _cell(value: object) -> str:
-    return DASH if value is None or value != value or value == "" else printable(str(value))
+    return DASH if value is None or value != value else printable(str(value))
 
 
 def printable(text: str) -> str:

@@ -36,8 +36,10 @@ if not found:
         "Nothing looks slow without reason and nothing fails in a pattern. "
         "The analyzers run by themselves under `stagescope up`, or on demand with `stagescope analyze`.",
     )
-for item in found[:5]:
-    parts.line(item)
+if found:
+    with st.container(border=True, gap="small"):
+        for item in found[:6]:
+            parts.line(item)
 
 series = reading.ask(overview.over_time, span)
 left, right = st.columns([3, 2], gap="large")
