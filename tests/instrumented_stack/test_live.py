@@ -43,7 +43,9 @@ max_num_seqs = 256
 AUTH = {"authorization": f"Bearer {TOKEN}"}
 
 
-def serve(path: Path, text: str, scene: Callable[[LiveStack, httpx.AsyncClient], Awaitable[None]]) -> list[ReadableSpan]:
+def serve(
+    path: Path, text: str, scene: Callable[[LiveStack, httpx.AsyncClient], Awaitable[None]]
+) -> list[ReadableSpan]:
     """Start the stack of a scenario, play a scene against it, return its spans."""
     path.write_text(text)
     memory = InMemorySpanExporter()
@@ -59,7 +61,11 @@ def serve(path: Path, text: str, scene: Callable[[LiveStack, httpx.AsyncClient],
 
 def test_one_trace_across_all_tiers_and_below_the_caller(tmp_path: Path) -> None:
     trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    inbound = [{"traceparent": f"00-{trace}-{span}-01"}, {"b3": f"{trace}-{span}-1"}, {"x-b3-traceid": trace, "x-b3-spanid": span}]
+    inbound = [
+        {"traceparent": f"00-{trace}-{span}-01"},
+        {"b3": f"{trace}-{span}-1"},
+        {"x-b3-traceid": trace, "x-b3-spanid": span},
+    ]
 
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         url = stack.wire.urls["gateway"] + "/v1/answers"
@@ -79,7 +85,11 @@ def test_one_trace_across_all_tiers_and_below_the_caller(tmp_path: Path) -> None
     assert all(item.parent is None or item.parent.span_id in ids for item in other)
     services = {str(item.resource.attributes["service.name"]) for item in other}
     assert services == {"gateway", "orchestrator", "edge-worker", "core-worker", "middle-worker", "tool-runner"}
-    stages = {item.attributes["stagescope.stage"] for item in other if item.attributes and "stagescope.stage" in item.attributes}
+    stages = {
+        item.attributes["stagescope.stage"]
+        for item in other
+        if item.attributes and "stagescope.stage" in item.attributes
+    }
     assert stages == {"intent_parse", "tool_select", "data_fetch", "llm_generate", "format_check"}
     assert all(item.attributes and item.attributes["user.tier"] for item in other)
 
@@ -113,7 +123,11 @@ def test_bad_input_gets_a_structured_answer(tmp_path: Path) -> None:
         assert after.status_code == 200
 
     spans = serve(tmp_path / "s.toml", FAST, scene)
-    refused = [item for item in spans if item.attributes and item.attributes.get("error.type") in ("BadRequest", "Unauthorised")]
+    refused = [
+        item
+        for item in spans
+        if item.attributes and item.attributes.get("error.type") in ("BadRequest", "Unauthorised")
+    ]
     assert len(refused) == 9
     crashed = [item for item in spans if item.attributes and item.attributes.get("error.type") == "UnicodeEncodeError"]
     assert len(crashed) == 1

@@ -51,7 +51,11 @@ REFUSED = [
     ('[[fault]]\nkind = "gpu_contention"\nstage = "data_fetch"', 3, "needs a stage that uses a GPU"),
     ('[[fault]]\nkind = "tool_timeout"\nstage = "aggregate"', 3, "calls tools"),
     ('[[fault]]\nkind = "retry"\nstage = "human_approval"', 3, "wait for a person"),
-    ('[[fault]]\nkind = "retry"\nstage = "aggregate"\n[[fault]]\nkind = "retry"\nstage = "tone"\nend = 0', 7, "not after start"),
+    (
+        '[[fault]]\nkind = "retry"\nstage = "aggregate"\n[[fault]]\nkind = "retry"\nstage = "tone"\nend = 0',
+        7,
+        "not after start",
+    ),
     ('[[expect]]\nstage = "aggregate"', 2, "needs stage and cause"),
     ('[[rollout]]\nstart = "9h"', 2, "over after"),
     ("fault = 3", 1, r"\[\[fault\]\]"),
@@ -157,7 +161,9 @@ def test_a_scenario_of_somebody_else_runs_unchanged(play: Callable[..., Any]) ->
         ("osaka", "mail"),
         ("osaka", "search"),
     }
-    assert {run.attributes["device.type"] for run in ran.spans if "stagescope.preemptions" in run.attributes} == {"watch"}
+    assert {run.attributes["device.type"] for run in ran.spans if "stagescope.preemptions" in run.attributes} == {
+        "watch"
+    }
     truth = ran.outcome.truth
     assert [item["cause"] for item in truth["faults"]] == ["lock_wait", "kv_cache_pressure", "regression"]
     assert truth["faults"][0]["start"] == "2026-11-23T00:00:37.500Z"
