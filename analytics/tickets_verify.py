@@ -53,7 +53,8 @@ def _failure(store: Store, finding: Finding, now: datetime) -> Proof:
         if after.seconds <= 0:
             continue
         expected = _expected(before, old, _strata(store, finding, after))
-        seen = int(_failures(store, finding, after)["n"].sum())
+        came = _failures(store, finding, after)
+        seen = int(came["n"].sum()) if len(came) else 0
         answers.append(judge(expected, seen, start))
     better = [item for item in answers if item.verdict == "better"]
     return (better or answers or [Proof("thin", "no time has passed since it was last seen")])[0]
@@ -134,8 +135,8 @@ def _stage(store: Store, finding: Finding, now: datetime) -> Proof:
     before, after = _strata(store, finding, finding.window), _strata(store, finding, Window(since, now))
     both = (
         after.merge(before, on=[name.strip() for name in _STRATA.split(",")], suffixes=("", "_old"))
-        if len(after)
-        else after
+        if len(after) and len(before)
+        else pd.DataFrame()
     )
     runs = int(both["n"].sum()) if len(both) else 0
     if runs < LEAST_RUNS or int(both["n_old"].sum()) < LEAST_RUNS:

@@ -27,15 +27,21 @@ class Fault:
 
 
 def fill(
-    store: Store, start: datetime, requests: int, faults: tuple[Fault, ...], *, seed: int = 1, hours: float = 24.0
+    store: Store,
+    start: datetime,
+    requests: int,
+    faults: tuple[Fault, ...],
+    *,
+    seed: int = 1,
+    tools: tuple[str, ...] = TOOLS,
 ) -> int:
-    """Write `requests` over `hours`; returns how many of them failed."""
+    """Write `requests` over 24 hours; returns how many of them failed."""
     rng = random.Random(seed)
     rows: list[dict[str, object]] = []
     failed = 0
     for number in range(requests):
-        at = start + timedelta(seconds=rng.random() * hours * 3600)
-        made, bad = _request(rng, f"{seed:04x}{number:012x}", at, faults)
+        at = start + timedelta(seconds=rng.random() * 24 * 3600)
+        made, bad = _request(rng, f"{seed:04x}{number:012x}", at, faults, tools)
         rows += made
         failed += bad
     evidence = pa.array([list(row.pop("Evidence").items()) for row in rows], pa.map_(pa.string(), pa.float64()))  # type: ignore[attr-defined]
@@ -45,9 +51,9 @@ def fill(
 
 
 def _request(
-    rng: random.Random, trace: str, at: datetime, faults: tuple[Fault, ...]
+    rng: random.Random, trace: str, at: datetime, faults: tuple[Fault, ...], tools: tuple[str, ...]
 ) -> tuple[list[dict[str, object]], int]:
-    tool, region = rng.choice(TOOLS), rng.choice(("eu-west", "us-east", "ap-south"))
+    tool, region = rng.choice(tools), rng.choice(("eu-west", "us-east", "ap-south"))
     stages = [
         (stage, next((f for f in faults if _hits(f, stage, tool, region) and rng.random() < f.share), None))
         for stage in STAGES
