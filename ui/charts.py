@@ -64,7 +64,7 @@ def shares(frame: pd.DataFrame) -> alt.Chart:
         .mark_bar(color=WORK, cornerRadiusEnd=2)
         .encode(
             x=alt.X("share:Q", title="share of critical-path time", axis=alt.Axis(format="%")),
-            y=alt.Y("stage:N", title=None, sort="-x", axis=alt.Axis(labelLimit=260)),
+            y=alt.Y("stage:N", title=None, sort="-x", axis=alt.Axis(labelLimit=260, labelOverlap=False)),
             tooltip=[
                 "stage:N",
                 "service:N",
@@ -74,7 +74,7 @@ def shares(frame: pd.DataFrame) -> alt.Chart:
                 "failed:Q",
             ],
         )
-        .properties(height=24 * min(len(frame), 12) + 40)
+        .properties(height=24 * min(len(frame), 12) + 60)
     )
     return chart
 
@@ -94,12 +94,14 @@ def losses(found: Sequence[Finding]) -> alt.LayerChart | alt.FacetChart:
         ]
     )
     order = rows.sort_values("lost", ascending=False)["stage"].tolist()
-    base = alt.Chart(rows).encode(y=alt.Y("stage:N", title=None, sort=order, axis=alt.Axis(labelLimit=300)))
+    base = alt.Chart(rows).encode(
+        y=alt.Y("stage:N", title=None, sort=order, axis=alt.Axis(labelLimit=300, labelOverlap=False))
+    )
     bars = base.mark_bar(color=REASON, cornerRadiusEnd=2, height=16).encode(
         x=alt.X("lost:Q", title="seconds lost"), tooltip=["stage:N", "cause:N", "lost:Q", "low:Q", "high:Q"]
     )
     ranges = base.mark_rule(strokeWidth=2, color="#5c2116").encode(x="low:Q", x2="high:Q")
-    return alt.layer(bars, ranges).properties(height=30 * len(rows) + 50)
+    return alt.layer(bars, ranges).properties(height=30 * len(rows) + 70)
 
 
 def clusters(frame: pd.DataFrame) -> alt.Chart:
@@ -109,7 +111,7 @@ def clusters(frame: pd.DataFrame) -> alt.Chart:
         .mark_bar(cornerRadiusEnd=2)
         .encode(
             x=alt.X("count:Q", title="failed requests"),
-            y=alt.Y("label:N", title=None, sort="-x", axis=alt.Axis(labelLimit=420)),
+            y=alt.Y("label:N", title=None, sort="-x", axis=alt.Axis(labelLimit=420, labelOverlap=False)),
             color=alt.Color(
                 "trend:N",
                 title=None,
@@ -121,7 +123,7 @@ def clusters(frame: pd.DataFrame) -> alt.Chart:
             ),
             tooltip=["label:N", "count:Q", "users:Q", "trend:N", "scene:N"],
         )
-        .properties(height=26 * min(len(frame), 10) + 70)
+        .properties(height=28 * min(len(frame), 10) + 110)
     )
     return chart
 
@@ -139,7 +141,7 @@ def spread(frame: pd.DataFrame, name: str) -> alt.LayerChart | alt.FacetChart:
             "value:N",
             title=None,
             sort=rows.sort_values("p99", ascending=False)["value"].tolist(),
-            axis=alt.Axis(labelLimit=260),
+            axis=alt.Axis(labelLimit=260, labelOverlap=False),
         ),
         opacity=alt.Opacity("shade:Q", scale=None, legend=None),
         tooltip=[
@@ -156,7 +158,7 @@ def spread(frame: pd.DataFrame, name: str) -> alt.LayerChart | alt.FacetChart:
         x=alt.X("p50:Q", title="seconds: p50 to p99, tick at p95", scale=alt.Scale(zero=True)), x2="p99:Q"
     )
     ticks = base.mark_tick(color="#0f4f48", thickness=2, size=16).encode(x="p95:Q")
-    return alt.layer(bars, ticks).properties(height=26 * len(rows) + 50)
+    return alt.layer(bars, ticks).properties(height=28 * len(rows) + 70)
 
 
 PARTS = {

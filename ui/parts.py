@@ -79,7 +79,7 @@ def _why(item: Finding) -> None:
         st.markdown(f"**{item.requests:,}** requests and **{item.users:,}** users affected.")
     rows = [
         {
-            "evidence": proof.name,
+            "evidence": proof.name.replace("_", " "),
             "measured": _amount(proof.value, proof.unit),
             "in order would be": "" if proof.expected is None else _amount(proof.expected, proof.unit),
         }

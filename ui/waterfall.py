@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 MOST_RUNS = 300
-INDENT = "\u2002"
+INDENT = "\u2800"  # blank, and unlike a space kept by the chart
 
 
 def pieces(frame: pd.DataFrame) -> pd.DataFrame:

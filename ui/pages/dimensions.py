@@ -32,7 +32,7 @@ if not len(frame):
     st.stop()
 st.altair_chart(charts.spread(frame, by))
 columns = {
-    f"{q}_ms": st.column_config.NumberColumn(f"{q.replace('p999', 'p99.9')}, ms", format="%.0f")
+    f"{q}_ms": st.column_config.NumberColumn(f"{q.replace('p999', 'p99.9')}, ms", format="localized", step=1)
     for q in ("p50", "p95", "p99", "p999")
 }
 st.dataframe(
