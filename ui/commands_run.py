@@ -60,21 +60,22 @@ def watch_options(parser: ArgumentParser) -> None:
     child_option(parser)
     parser.add_argument("--every", default="30s", metavar="DURATION", help="how often the analyzers look (default 30s)")
     parser.add_argument("--last", default="7d", metavar="DURATION", help="how far back they look (default 7d)")
+    parser.add_argument("--no-alerts", action="store_true", help="without the alerts")
+    parser.add_argument("--no-build", action="store_true", help="somebody else builds the stage runs (as `up` does)")
 
 
 def watch(args: Namespace, settings: Settings) -> int:
     """Build stage runs and analyze, until told to stop."""
     from analytics import run
-    from ingest import mapping
     from ui import children, watching
     from ui.up import until_told_to_stop
 
     run.last(args.last)
-    pace = watching.Pace(duration_s(args.every, "--every"), args.last)
+    pace = watching.Pace(duration_s(args.every, "--every"), args.last, not args.no_alerts, not args.no_build)
     if args.with_parent:
         children.end_with_parent()
     with until_told_to_stop() as stop, writing(settings) as store:
-        watching.watch(store, pace, mapping.load(settings.stages or None), stop)
+        watching.watch(store, settings, pace, stop)
     return DONE
 
 

@@ -24,9 +24,11 @@ from ingest.settings import Settings
 from ingest.store import DATABASE, Store, locate, running_endpoint
 from ui.children import Child
 from ui.command import DONE
+from ui.loops import building
 from ui.pages_server import must_be_free
 
 LOOK_EVERY_S = 0.5
+DOORS = ("otlp_http_port", "otlp_grpc_port", "clickhouse_port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,19 @@ class Node:
     pages: str
     served: Served
     embedded: Embedded
+    builder: threading.Thread
     children: tuple[Child, ...]
 
     def wait(self, stop: threading.Event) -> None:
-        """Until `stop` is set; mends children meanwhile. Raises StagescopeError when the pipeline is gone."""
+        """Until `stop` is set; mends children meanwhile. Raises StagescopeError when one of our own threads is gone."""
         while not stop.wait(LOOK_EVERY_S):
             self.look()
 
     def look(self) -> None:
-        """Start dead children again. Raises StagescopeError when the pipeline is gone."""
-        if not self.embedded.thread.is_alive() or not self.served.thread.is_alive():
-            raise StagescopeError("the pipeline or the ClickHouse interface ended by itself; the reason stands above")
+        """Start dead children again. Raises StagescopeError when one of our own threads is gone."""
+        for thread in (self.embedded.thread, self.served.thread, self.builder):
+            if not thread.is_alive():
+                raise StagescopeError(f"{thread.name} ended by itself; the reason stands above")
         for child in self.children:
             child.mend()
 
@@ -73,8 +77,8 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
     `watch` are more words for the watching child; None leaves it out.
     """
     folder = _own_folder(settings)
-    if pages:
-        must_be_free(settings.host, settings.ui_port, "STAGESCOPE_UI_PORT")
+    for name in (*DOORS, *(["ui_port"] if pages else [])):
+        must_be_free(settings.host, getattr(settings, name), f"STAGESCOPE_{name.upper()}")
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(settings.store))
         ports = {"otlp_http_port": settings.otlp_http_port, "otlp_grpc_port": settings.otlp_grpc_port}
@@ -84,6 +88,11 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
         embedded = start_embedded(store, meter, options(settings))
         stack.callback(embedded.stop)
         receiver = stack.enter_context(Receiver(settings, embedded.sink, meter))
+        builder, ended = building(store, settings), threading.Event()
+        thread = threading.Thread(target=builder.run, args=(ended,), name=builder.name, daemon=True)
+        thread.start()
+        stack.callback(thread.join, 30)
+        stack.callback(ended.set)
         children = _children(settings, pages=pages, watch=watch)
         for child in children:
             child.start()
@@ -98,6 +107,7 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
             f"http://{local}:{settings.ui_port}" if pages else "",
             served,
             embedded,
+            thread,
             children,
         )
 
@@ -128,7 +138,7 @@ def _children(settings: Settings, *, pages: bool, watch: Sequence[str] | None) -
     common = ["--with-parent", "--store", settings.store, "--failures", settings.failures]
     found = []
     if watch is not None:
-        found.append(Child("watch", ["watch", *common, *watch]))
+        found.append(Child("watch", ["watch", "--no-build", *common, *watch]))
     if pages:
         found.append(Child("ui", ["ui", *common, "--host", settings.host, "--ui-port", str(settings.ui_port)]))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""`stagescope watch`: builds stage runs as spans come in and runs the analyzers over and over, on any store.
+"""`stagescope watch`: builds stage runs as spans come in, keeps rollups, runs the analyzers and the alerts, over and over, on any store.
 
 Must stay true: while the store is away it waits and goes on; it never skips traces.
 """
@@ -7,57 +7,85 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
-from analytics import run, stages
-from ingest.errors import StagescopeError, Unavailable
-from ingest.mapping import StageMapping
+from analytics import alerts_send, alerts_watch, rollups, run
+from analytics.alerts import Rule
+from analytics.alerts_send import Notifier
+from ingest.errors import StagescopeError
+from ingest.settings import Settings
 from ingest.store import Store
+from ui.loops import Loop, building
 
-BUILD_EVERY_S = 3.0
+ROLL_EVERY_S, ALERTS_EVERY_S = 120.0, 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often the analyzers look, and how far back."""
+    """How often the analyzers look, how far back, and whether alerts are watched and stage runs built too."""
 
     every_s: float = 30.0
     back: str = "7d"
+    alerts: bool = True
+    build: bool = True
 
 
-def watch(store: Store, pace: Pace, mapping: StageMapping, stop: threading.Event) -> None:
-    """Until `stop` is set. Raises StagescopeError when one of the two loops ended by itself."""
-    builder = threading.Thread(
-        target=_loop, args=(lambda: _build(store, mapping), BUILD_EVERY_S, stop), name="stages", daemon=True
-    )
-    builder.start()
-    _loop(lambda: _analyze(store, pace.back), pace.every_s, stop, alive=builder.is_alive)
-    builder.join(timeout=30)
+def watch(store: Store, settings: Settings, pace: Pace, stop: threading.Event) -> None:
+    """Until `stop` is set. Raises BadSetting at start, StagescopeError when one of the loops ended by itself."""
+    rules, receivers = alerts_watch.load_rules(_path(settings.alert_rules)), alerts_send.notifiers(settings)
+    loops = [
+        *([building(store, settings)] if pace.build else []),
+        Loop("rollups", lambda: _done(rollups.roll(store)), ROLL_EVERY_S),
+        Loop("analyzers", lambda: _analyze(store, pace.back), pace.every_s),
+    ]
+    if pace.alerts:
+        loops.append(Loop("alerts", Alerting(store, rules, receivers).turn, ALERTS_EVERY_S))
+    ended = threading.Event()
+    threads = [threading.Thread(target=loop.run, args=(ended,), name=loop.name, daemon=True) for loop in loops]
+    for thread in threads:
+        thread.start()
+    while not stop.wait(0.5) and not ended.is_set():
+        pass
+    by_itself = ended.is_set()
+    ended.set()
+    for thread in threads:
+        thread.join(timeout=30)
+    if by_itself:
+        raise StagescopeError("one of the loops ended by itself; the reason stands above")
 
 
-def _loop(
-    turn: Callable[[], None], every_s: float, stop: threading.Event, alive: Callable[[], bool] = lambda: True
-) -> None:
-    """`turn` every `every_s`, never more than half of the time; waits longer while something is away."""
-    while not stop.is_set():
-        began = time.monotonic()
-        try:
-            turn()
-            pause_s = max(every_s - (time.monotonic() - began), time.monotonic() - began)
-        except Unavailable as err:
-            print(f"stagescope watch: {err}", file=sys.stderr, flush=True)
-            pause_s = max(every_s, err.retry_after_s)
-        if not alive() and not stop.is_set():
-            raise StagescopeError("building stage runs ended by itself; the reason stands above")
-        stop.wait(pause_s)
+class Alerting:
+    """One turn of the alerts, saying each change of state once."""
 
+    def __init__(self, store: Store, rules: Sequence[Rule], receivers: Sequence[Notifier]) -> None:
+        self._store, self._rules, self._receivers = store, rules, receivers
+        self._states: dict[str, str] = {}
 
-def _build(store: Store, mapping: StageMapping) -> None:
-    stages.build_touched(store, mapping)
+    def turn(self) -> None:
+        done = alerts_watch.turn(self._store, self._rules, self._receivers, datetime.now(UTC))
+        for alert in done.alerts:
+            if self._states.get(alert.key) != alert.state:
+                _say(f"alert {alert.key}: {alert.state}: {alert.summary}")
+        self._states = {alert.key: alert.state for alert in done.alerts}
+        for problem in done.problems:
+            _say(f"alerts: {problem}")
 
 
 def _analyze(store: Store, back: str) -> None:
     if run.covering(store) is not None:
         run.run(store, run.last(back))
+
+
+def _done(_: object) -> None:
+    """A turn has no result."""
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _say(line: str) -> None:
+    print(f"stagescope watch: {line}", file=sys.stderr, flush=True)
