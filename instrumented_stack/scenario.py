@@ -174,6 +174,7 @@ class Scenario:
         return replace(
             self,
             seconds=seconds,
+            sample_every_s=max(5.0, self.sample_every_s * ratio) if self.sample_every_s else 0.0,
             traffic=traffic,
             faults=tuple(replace(item, start_s=item.start_s * ratio, end_s=item.end_s * ratio) for item in self.faults),
             rollouts=tuple(replace(item, start_s=item.start_s * ratio) for item in self.rollouts),

@@ -58,7 +58,7 @@ def run_demo(settings: Settings, options: Options) -> int:
             f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}, data in {running.folder}"
         )
         length = f"{options.seconds or FOREVER_S:g}"
-        stack.enter_context(_stack(running, "max", "--seconds", length, "--rps", f"{LIVE_RPS:g}"))
+        stack.enter_context(_stack(running, "live", "--seconds", length, "--rps", f"{LIVE_RPS:g}"))
         tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
         seen = _Seen(running, tell)
         if fresh:
