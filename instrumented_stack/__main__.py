@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from instrumented_stack.errors import ScenarioError
+from instrumented_stack.select import measure
 from instrumented_stack.stack import Outcome, Overrides, run
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
@@ -57,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_run_options(go)
     commands.add_parser("scenarios", help="list the scenarios that come with the package")
+    commands.add_parser("select", help="measure tool selection by prompt and by vector")
     return top
 
 
@@ -98,6 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "scenarios":
         print("\n".join(sorted(path.stem for path in SCENARIOS.glob("*.toml"))))
+        return 0
+    if options.command == "select":
+        for item in measure():
+            right = "not measured" if item.right is None else f"{item.right:.1%} right"
+            print(f"{item.way:7} {item.ms:8.2f} ms  {item.tokens:5} prompt tokens  {right:13}  ({item.note})")
         return 0
     began = time.perf_counter()
     try:

@@ -25,6 +25,7 @@ from instrumented_stack.outcome import Outcome, Progress, truth_of
 from instrumented_stack.propagation import inject
 from instrumented_stack.samples import Sampler
 from instrumented_stack.scenario import Scenario
+from instrumented_stack.select import VectorSelector
 from instrumented_stack.services import TOKEN, Exporters, Gateway, orchestrator_app, pack, worker_app
 from instrumented_stack.sinks import HttpSink
 from instrumented_stack.telemetry import Link, Tracing
@@ -60,6 +61,10 @@ class LiveWorld(World):
     """A world where work is real: CPU is burnt, payloads are encoded, tools run."""
 
     toolbox: Toolbox
+    selector: VectorSelector | None = None
+
+    def choose_tool(self, text: str) -> str:
+        return self.selector.choose(text) if self.selector is not None else ""
 
     async def burn_cpu(self, seconds: float) -> None:
         await asyncio.to_thread(_burn, seconds)
@@ -155,6 +160,8 @@ class LiveStack:
         self.wire.urls = self._running.urls
         world.toolbox = Toolbox(world.switches.tools, f"{self.wire.urls['exporters']}/status.html", self._browser)
         await world.toolbox.warm()
+        if world.switches.tool_select == "vector":
+            world.selector = await asyncio.to_thread(VectorSelector, world.switches.tools)
         world.zero_s = asyncio.get_running_loop().time()
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 from instrumented_stack.batching import BatchPolicy
@@ -137,7 +138,12 @@ async def ask_smaller(run: Run, error: AgentError) -> None:
 
 async def select_by_vector(run: Run) -> None:
     """Nearest neighbour among tool schemas embedded once; needs no GPU."""
-    busy = 0.023 * run.effort * run.tail(0.12)
+    began = time.perf_counter()
+    choice = run.world.choose_tool(run.request.text)
+    spent = time.perf_counter() - began if choice else 0.0
+    if choice:
+        run.span.set("agent.tool_choice", choice)
+    busy = max(0.0, 0.023 * run.effort * run.tail(0.12) - spent)
     run.span.set("stagescope.work.items", len(run.world.switches.tools))
     run.add("cpu_ms", busy * 800)
     run.closing_s += busy

@@ -119,6 +119,10 @@ class World:
         """(seconds already spent, rows, answer bytes). On virtual time nothing runs and the catalogue's figures stand."""
         return 0.0, rows, size_bytes
 
+    def choose_tool(self, text: str) -> str:
+        """The tool that the selector picks; empty on virtual time, where nobody reads texts."""
+        return ""
+
     @staticmethod
     async def keep(task: asyncio.Task[int]) -> None:
         """Let a writer that nobody waits for end by itself."""

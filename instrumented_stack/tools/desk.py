@@ -91,8 +91,8 @@ def readable(page: str) -> str:
 
 
 async def run_code(program: str) -> str:
-    """What a short Python program prints, run in a process of its own: no files written, no children, 2 s of CPU, 5 s in all,
-    512 MB. It can still read files and use the network: not a jail for strangers. Raises BadRequest, TimeoutError."""
+    """What a short Python program prints, run in a process of its own: no files written, no children (unless we run as
+    root), 2 s of CPU, 5 s in all, 512 MB. It can still read files and use the network: not a jail for strangers. Raises BadRequest, TimeoutError."""
     if len(program) > CODE_LIMIT_CHARS:
         raise BadRequest(f"the program is longer than {CODE_LIMIT_CHARS} characters")
     guard = _GUARD.format(memory=CODE_MEMORY_BYTES)

@@ -209,7 +209,7 @@ def test_failure_scene_fails_as_in_the_field(play: Callable[..., Any], kind: str
     for run in failed:
         assert run.attributes["error.type"] == error
         assert text in run.message
-        name, what = next(event for event in run.events if event[0] == "exception")
+        _name, what = next(event for event in run.events if event[0] == "exception")
         assert what["exception.type"] == error
         assert 'File "instrumented_stack/' in what["exception.stacktrace"]
     assert not any(kind.encode() in body for _, body in ran.bodies)
