@@ -56,7 +56,7 @@ class RequestMaker:
         }
         link = Link(self.trace_id(number), b"", _common(dims), self._sampled(rng))
         task = TASKS[dims["task"]]
-        text = QUESTIONS[task.name].format(n=rng.randrange(1000))
+        text = QUESTIONS[task.name].format(n=rng.randrange(40))
         request = Request(
             number, rng, dims, task, text, link, scenario.traffic.input_scale, scenario.traffic.output_scale
         )

@@ -1,37 +1,23 @@
-"""Arrivals, hardening, propagation, sinks, and the adapter for real engines."""
+"""Arrivals, hardening and propagation."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.applications import Starlette
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-from starlette.routing import Route
 
-from instrumented_stack import openai_api
-from instrumented_stack.engine import Ask, EngineOptions
-from instrumented_stack.engine_sim import Engine
-from instrumented_stack.engine_vllm import VllmEngine
-from instrumented_stack.errors import AgentExecutionFailed, ResourceExhausted, ScenarioError, StateConflictError
+from instrumented_stack.errors import ScenarioError, StateConflictError
 from instrumented_stack.gateway import TokenBucket
 from instrumented_stack.hardening import AnswerCache, Breaker, Sessions, clean
-from instrumented_stack.hardware import GPUS, MODELS
-from instrumented_stack.live import serve_all
 from instrumented_stack.propagation import extract, inject
 from instrumented_stack.scenario import Scenario, Traffic
-from instrumented_stack.sinks import HttpSink, open_sink
-from instrumented_stack.stack import Overrides, run
+from instrumented_stack.stack import run
 from instrumented_stack.telemetry import Link
 from instrumented_stack.traffic import arrivals, peak_rps, rate
 
@@ -213,96 +199,3 @@ def test_context_survives_either_way(link: Link) -> None:
 )
 def test_nonsense_is_no_context(headers: dict[str, str]) -> None:
     assert extract(headers) is None
-
-
-class _Otlp(BaseHTTPRequestHandler):
-    """Answers as its server's list says, one status a request, then 200."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.server.paths.append(self.path)  # type: ignore[attr-defined]
-        status = self.server.statuses.pop(0) if self.server.statuses else 200  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("retry-after", "0")
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
-@pytest.fixture
-def otlp() -> Iterator[Any]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Otlp)
-    server.paths, server.statuses = [], []  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_a_busy_receiver_is_asked_again_and_a_refusal_is_said(otlp: Any) -> None:
-    sink = HttpSink(f"http://127.0.0.1:{otlp.server_port}/v1/traces")
-    otlp.statuses.extend([429, 503, 200, 400])
-    sink.write("traces", b"")
-    assert otlp.paths == ["/v1/traces"] * 3
-    with pytest.raises(ConnectionError, match="400"):
-        sink.write("metrics", b"")
-    sink.close()
-    with pytest.raises(ConnectionError, match="gave up"):
-        HttpSink("http://127.0.0.1:1", patience_s=0.1).write("traces", b"")
-
-
-def test_a_folder_takes_protobuf(tmp_path: Path) -> None:
-    sink = open_sink(str(tmp_path / "deep" / "out"))
-    sink.write("traces", b"one")
-    sink.write("metrics", b"two")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "deep" / "out").iterdir()} == {
-        "traces-00001.pb": b"one",
-        "metrics-00001.pb": b"two",
-    }
-
-
-def test_a_live_run_exports_over_http(otlp: Any, tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(
-        'seconds = 1\n[traffic]\nrps = 4\ntasks = { calculation = 1 }\noutput_scale = 0.05\n[stack]\ntool_select = "prompt"\n'
-    )
-    outcome = run(tmp_path / "s.toml", f"http://127.0.0.1:{otlp.server_port}", Overrides(seed=2), speed="live")
-    assert outcome.requests > 0
-    assert outcome.failed == 0
-    assert outcome.spans >= 13 * outcome.requests
-    assert "/v1/traces" in otlp.paths
-
-
-def test_the_vllm_adapter_speaks_the_openai_api() -> None:
-    """Against the simulated engine's own HTTP face, which is the same API; a real server is tried elsewhere."""
-    inner = Engine(EngineOptions(GPUS["NVIDIA H100"], MODELS["SmolLM2-135M"], max_model_len=4_096))
-
-    async def chat(http: HttpRequest) -> Response:
-        return await openai_api.chat(http, inner)
-
-    async def health(_: HttpRequest) -> Response:
-        return Response("ok")
-
-    async def main() -> None:
-        apps = {
-            "v": Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"]), Route("/health", health)])
-        }
-        running = await serve_all(apps, {})
-        engine = VllmEngine(replace(inner.options), running.urls["v"], "smollm2")
-        assert await engine.healthy()
-        answer = await engine.generate(Ask(200, 12, "system", 100, text="hello"))
-        assert len(answer.text.split()) == 12
-        assert 0 < answer.first_token_s <= answer.total_s
-        assert (answer.queue_s, answer.kv_usage, answer.batch_size) == (None, None, None)
-        with pytest.raises(ResourceExhausted):
-            await engine.generate(Ask(10, 5_000))
-        await running.stop()
-        assert not await engine.healthy()
-        with pytest.raises(AgentExecutionFailed, match="away"):
-            await engine.generate(Ask(10, 5))
-        await engine.close()
-
-    asyncio.run(main())

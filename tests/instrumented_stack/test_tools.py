@@ -90,7 +90,7 @@ def test_code_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert asyncio.run(run_code("print(6 * 7)")) == "42\n"
     target = tmp_path / "written"
     programs = [
-        f"open({str(target)!r}, 'w').write('x' * 10)",
+        f"import pathlib; pathlib.Path({str(target)!r}).write_text('x' * 10)",
         *([] if os.geteuid() == 0 else ["import os; os.fork()"]),
         "raise ValueError('no')",
         "x = 'a' * 10**10",
