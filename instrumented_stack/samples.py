@@ -136,15 +136,15 @@ class Sampler:
                 rtt = _blend(rtt, 90 * fault.strength * jitter(0.85, 1.2), share)
         values = {
             "system.cpu.utilization": min(1.0, cpu),
-            "system.cpu.load_average.1m": 4 * cpu * jitter(0.9, 1.1),
+            "stagescope.host.load_per_cpu": cpu * jitter(0.9, 1.1),
             "system.memory.utilization": jitter(0.42, 0.48),
-            "system.disk.pending_operations": queue,
-            "system.disk.iops": iops,
-            "system.disk.busy": min(1.0, queue / 12),
+            "stagescope.host.disk.queue": queue,
+            "stagescope.host.disk.iops": iops,
+            "stagescope.host.disk.busy": min(1.0, queue / 12),
         }
         for name, value in values.items():
             yield Sample(name, round(value, 4), GAUGE, {}, "node", host)
-        yield Sample("system.network.rtt", round(rtt / 1e3, 6), GAUGE, {"peer": "orchestrator-1"}, "node", host)
+        yield Sample("stagescope.host.net.rtt_ms", round(rtt, 3), GAUGE, {"peer": "orchestrator-1"}, "node", host)
 
     def _host_faults(self, pool: str, host: str, since: float, now: float) -> list[tuple[Fault, float]]:
         stages = self.world.stages_of(pool)

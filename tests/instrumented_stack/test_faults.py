@@ -142,8 +142,8 @@ def test_network_hop_lies_between_client_and_server_span(play: Callable[..., Any
     late = [by_id[run.parent].ms - run.ms for run in ran.of("data_fetch", 61, 119)]
     assert median(late) > 60
     assert median(early) < 10
-    rtt = [(when, value) for name, _, _, when, value in ran.points if name == "system.network.rtt"]
-    assert max(value for when, value in rtt if when > 70) > 0.03 > max(value for when, value in rtt if when < 60)
+    rtt = [(when, value) for name, _, _, when, value in ran.points if name == "stagescope.host.net.rtt_ms"]
+    assert max(value for when, value in rtt if when > 70) > 30 > max(value for when, value in rtt if when < 60)
 
 
 def test_where_limits_a_fault(play: Callable[..., Any]) -> None:
@@ -183,9 +183,9 @@ def test_hardware_shows_what_it_suffers(play: Callable[..., Any]) -> None:
     assert of("DCGM_FI_PROF_PCIE_RX_BYTES", False, pool="middle", gpu="1") > 0.8 * 31.5e9
     assert of("vllm:kv_cache_usage_perc", False, pool="core") > 0.92 > of("vllm:kv_cache_usage_perc", True, pool="core")
     assert (
-        of("system.disk.pending_operations", False, pool="tools")
+        of("stagescope.host.disk.queue", False, pool="tools")
         > 10
-        > of("system.disk.pending_operations", True, pool="tools")
+        > of("stagescope.host.disk.queue", True, pool="tools")
     )
 
 
