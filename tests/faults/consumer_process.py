@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from multiprocessing.connection import Connection
 
 from ingest.kafka_log import KafkaSource
@@ -19,9 +20,15 @@ def consumer(told: Connection, kafka_url: str, folder: str, max_bytes: int) -> N
     logging.disable(logging.CRITICAL)
     stop = stop_when_told(told)
     source = KafkaSource(kafka_place(kafka_url))
+    meter = Meter()
     with Store.open(folder) as store:
-        pipeline = Pipeline(source, store, Meter(), Ledger(store), Batch(max_bytes=max_bytes, linger_s=0.02))
-        source.keep_alive()
-        told.send("ready")
-        pipeline.run(stop)
+        threading.Thread(target=_say_when_at_work, args=(told, meter, stop), daemon=True).start()
+        Pipeline(source, store, meter, Ledger(store), Batch(max_bytes=max_bytes, linger_s=0.02)).run(stop)
     source.close()
+
+
+def _say_when_at_work(told: Connection, meter: Meter, stop: threading.Event) -> None:
+    """Once a block is written: from then on a kill hits the work, not the start."""
+    while not meter.total("blocks"):
+        stop.wait(0.005)
+    told.send("at work")
