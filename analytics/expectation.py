@@ -23,7 +23,12 @@ MIN_TOOL_RUNS = 60
 MIN_PEERS = 2
 PRIOR_STRENGTH = 0.02
 # How far q25 of ln(time / justified) may lie above the centre before the stage is bad as a whole, by reference.
-LEVEL_LIMIT: Mapping[str, float] = {"peers": math.log(1.6), "tier": math.log(2.2), "budget": math.log(1.6)}
+LEVEL_LIMIT: Mapping[str, float] = {
+    "peers": math.log(1.6),
+    "roofline": math.log(1.7),
+    "tier": math.log(2.2),
+    "budget": math.log(1.6),
+}
 # With a danger mark on nearly all its runs (a full cache, a saturated bus) a stage needs less to be called bad.
 ALWAYS_ON = 0.6
 MARKED_LIMIT = math.log(1.3)
@@ -37,7 +42,7 @@ PREFILL_SHARE, DECODE_SHARE = 0.4, 0.7
 TIER_RATES: Mapping[str, tuple[float, float, float]] = {
     "edge": (20.0, 0.15, 6.0),
     "middle": (30.0, 0.25, 14.0),
-    "core": (50.0, 0.50, 28.0),
+    "core": (50.0, 0.45, 20.0),
 }
 GAP_RATES = (2.0, 0.01)
 TOKEN_COLUMNS: tuple[int, ...] = (0, 1, 2)
@@ -50,7 +55,7 @@ ANY_COLUMNS: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 class Expectation:
     """`justified_ms` per sampled run of a stage, and how the stage stands to it.
 
-    `source`: peers, tier, budget or self. `level` is q25 of ln(service / justified), `centre` the same of the peers, `spread` a
+    `source`: peers, roofline, tier, budget or self. `level` is q25 of ln(service / justified), `centre` the same of the peers, `spread` a
     healthy log standard deviation, `rates` by column of WORK, `bad` whether the stage is bad as a whole, `by_tool` the rates of
     tools that have their own.
     """
@@ -121,7 +126,8 @@ def _by_tier(stage: Stage, peers: Sequence[Stage], stages: Sequence[Stage], bad:
     if not factors:
         return _judge(stage, Reference("self", _fit([stage], TOKEN_COLUMNS, prior, PRIOR_STRENGTH), TOKEN_COLUMNS))
     found = prior * math.exp(float(np.median(factors)))
-    return _judge(stage, Reference("tier", found, TOKEN_COLUMNS, peers=tuple(s.label for s in peers)))
+    source = "tier" if floor_rates_ms(stage.gpu, stage.model) is None else "roofline"
+    return _judge(stage, Reference(source, found, TOKEN_COLUMNS, peers=tuple(s.label for s in peers)))
 
 
 def _alone(stage: Stage, need: Needs) -> Expectation:
@@ -207,7 +213,7 @@ def _fit(stages: Sequence[Stage], columns: Sequence[int], prior: Array | None, s
     """Rates by column of `columns`; 0 for work that none of the stages declares."""
     work, time_ms, weight = [], [], []
     for stage in stages:
-        rows = np.flatnonzero(stage.known)
+        rows = np.flatnonzero(stage.known if stage.known.any() else np.ones_like(stage.known))
         rows = rows[:: max(1, math.ceil(len(rows) / FIT_ROWS))]
         work.append(stage.work[rows][:, list(columns)])
         time_ms.append(stage.service_ms[rows])

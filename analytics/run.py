@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 import pandas as pd
 
-from analytics import failures, slow
+from analytics import failures, health, slow
 from analytics.findings import Analyzer, Finding, Window, iso
 from ingest.errors import BadSetting
 from ingest.store import Store
 
-ANALYZERS: tuple[Analyzer, ...] = (slow.ANALYZER, failures.ANALYZER)
+ANALYZERS: tuple[Analyzer, ...] = (slow.ANALYZER, failures.ANALYZER, health.ANALYZER)
 SEVERITY_ORDER = {"critical": 0, "high": 1, "medium": 2, "low": 3}
 MIN_RUNS_TO_RESOLVE = 30
 _SPAN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\s*$")

@@ -15,6 +15,7 @@ from analytics.slow_waste import bloat_tokens, changed_share
 
 SOURCES: Mapping[str, str] = {
     "peers": "other stages on the same model",
+    "roofline": "roofline of its model and card, scaled to what other models reach here",
     "tier": "typical rates of its tier, scaled to what is seen here",
     "budget": "what its purpose may cost (stages.toml)",
     "self": "its own quick runs",
@@ -30,7 +31,7 @@ def evidence(loss: Loss, cause: str, need: Needs) -> tuple[Evidence, ...]:
 
 def effect_for(loss: Loss, cause: str) -> Effect | None:
     """The strongest chosen effect behind a cause."""
-    own = [effect for effect in loss.effects if cause_of(loss.stage, effect.feature) == cause]
+    own = [effect for effect in loss.effects if cause_of(loss.stage, effect.feature, loss.expected) == cause]
     return max(own, key=lambda effect: effect.z, default=None)
 
 
@@ -47,7 +48,7 @@ def _common(loss: Loss, cause: str) -> list[Evidence]:
     if stage.model and stage.known_share > 0:
         rows.insert(1, Evidence("uncached_prompt_tokens_p50", float(np.median(stage.work[:, 1])), "tokens"))
         rows.insert(2, Evidence("output_tokens_p50", float(np.median(stage.work[:, 2])), "tokens"))
-    if expected.source in ("peers", "tier") and expected.bad:
+    if expected.source in ("peers", "roofline", "tier") and expected.bad:
         rows.insert(1, Evidence("times_its_peers", round(float(np.exp(expected.level - expected.centre)), 2), "x", 1.0))
     return rows
 
@@ -56,7 +57,7 @@ def _effect_rows(loss: Loss, cause: str) -> list[Evidence]:
     rows = []
     for effect in loss.effects:
         feature = effect.feature
-        if cause_of(loss.stage, feature) != cause:
+        if cause_of(loss.stage, feature, loss.expected) != cause:
             continue
         on = feature.on
         slower = round(100.0 * (float(np.exp(effect.log_effect)) - 1.0), 1)

@@ -59,7 +59,7 @@ def features(stage: Stage) -> list[Feature]:
     """Every feature with enough runs on both sides, in a fixed order."""
     found = [*_mechanisms(stage), *_load(stage), *_places(stage)]
     n = len(stage.service_ms)
-    return [f for f in found if MIN_SLICE <= int(f.on.sum()) <= n - MIN_SLICE or f.group == "load"]
+    return [*(f for f in found if MIN_SLICE <= int(f.on.sum()) <= n - MIN_SLICE or f.group == "load"), *_counts(stage)]
 
 
 def marks(stage: Stage) -> list[Feature]:
@@ -81,6 +81,14 @@ def _mechanisms(stage: Stage) -> list[Feature]:
     if "cold_start" not in found and cold.any():
         found["cold_start"] = Feature("cold_start", "mechanism", "uptime_s", cold, FIRST_MINUTES_S, "s")
     return list(found.values())
+
+
+def _counts(stage: Stage) -> list[Feature]:
+    """How often a run was preempted: where all are, the number still tells."""
+    counts = np.clip(np.nan_to_num(stage.fact("ev_preemptions")), 0, 10)
+    if float(counts.std()) < 0.3 or int((counts > 0).sum()) < MIN_SLICE:
+        return []
+    return [Feature("kv_cache_pressure", "mechanism", "preemptions", counts, 0.0, "a preemption")]
 
 
 def _applies(cause: str, stage: Stage) -> bool:

@@ -108,20 +108,26 @@ def load(store: Store, window: Window) -> Data:
     names = (judged["service"] + "\0" + judged["stage"]).tolist()
     limits = np.minimum(1.0, MAX_RUNS_PER_STAGE / judged["runs"].to_numpy(float)).tolist()
     runs = spread_evidence(store.read(_RUNS, **bounds, names=names, limits=limits))
-    step = {"step": int(np.clip(window.seconds / 20_000, 1, 60)), "start": window.start, "end": window.end}
+    gpu, host, engine = hardware(store, window)
     return Data(
         window,
         runs,
         judged.reset_index(drop=True),
         int(store.value(_TRACES, start=window.start, end=window.end)),
         store.read(_LOAD, **bounds, names=names),
-        store.read(_GPU, **step, pcie=PCIE_BYTES_PER_S),
-        store.read(_HOST, **step),
-        store.read(_ENGINE, **step),
+        gpu,
+        host,
+        engine,
         needs(settings.load().stages),
         rows,
         note(names_seen, len(totals), len(judged)),
     )
+
+
+def hardware(store: Store, window: Window) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """(GPU, host, engine) samples of a window by second, or by up to a minute where it is long; the highest value in each step."""
+    step = {"step": int(np.clip(window.seconds / 20_000, 1, 60)), "start": window.start, "end": window.end}
+    return store.read(_GPU, **step, pcie=PCIE_BYTES_PER_S), store.read(_HOST, **step), store.read(_ENGINE, **step)
 
 
 def spread_evidence(runs: pd.DataFrame) -> pd.DataFrame:

@@ -11,23 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analytics.expectation import Expectation
+from analytics.expectation import ALWAYS_ON, Expectation
 from analytics.expectation_needs import Needs
 from analytics.slow_features import Feature, features, marks
 from analytics.slow_select import LOAD_EFFECT, Effect, select
-from analytics.slow_stage import Array, Stage
-from analytics.slow_waste import wastes
+from analytics.slow_stage import Array, Flags, Stage
+from analytics.slow_waste import Small, wastes
 
 WAIT_FLOOR_MS = 15.0
 WAIT_FLOOR_SHARE = 0.05
 DRAWS = 400
 MODEL_ERROR = 0.33
 MEASURED_ERROR = 0.10
-MEASURED_CAUSES = frozenset({"retry", "queueing", "batch_stall", "lock_wait", "context_init"})
+MEASURED_CAUSES = frozenset({"retry", "queueing", "batch_stall", "lock_wait", "context_init", "cpu_blocking"})
 UNKNOWN_SHARE = 0.30
 HEAVY_EXCESS = 0.35
-ALWAYS_ON = 0.6
-CPU_SHARE = 0.6
+ADDITIVE_BELOW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Loss:
         return self.by_cause.get(cause, np.zeros(len(self.stage.service_ms)))
 
 
-def losses(stage: Stage, expected: Expectation, need: Needs, small: Array) -> Loss:
+def losses(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Loss:
     """Everything one stage loses, by cause."""
     found: dict[str, Array] = dict(_measured(stage))
     effects: list[Effect] = []
@@ -54,7 +53,7 @@ def losses(stage: Stage, expected: Expectation, need: Needs, small: Array) -> Lo
     if stage.known_share >= 0.8:
         logs = np.log(stage.service_ms / expected.usual_ms)
         effects = select(logs, stage.block, features(stage))
-        shift, parts = _explained(stage, effects)
+        shift, parts = _explained(stage, effects, expected)
         for cause, lost in parts.items():
             found[cause] = found.get(cause, 0.0) + lost
         excess = np.where(stage.known, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
@@ -79,7 +78,7 @@ def _measured(stage: Stage) -> Mapping[str, Array]:
     return found
 
 
-def _explained(stage: Stage, effects: Sequence[Effect]) -> tuple[Array, Mapping[str, Array]]:
+def _explained(stage: Stage, effects: Sequence[Effect], expected: Expectation) -> tuple[Array, Mapping[str, Array]]:
     """ms per run that go with the chosen features: t (1 - exp(-sum)), split in proportion to the log effects."""
     pulls = [np.maximum(effect.log_effect * effect.feature.values, 0.0) for effect in effects if not _natural(effect)]
     named = [effect for effect in effects if not _natural(effect)]
@@ -89,7 +88,7 @@ def _explained(stage: Stage, effects: Sequence[Effect]) -> tuple[Array, Mapping[
     shift = stage.service_ms * (1.0 - np.exp(-total))
     parts: dict[str, Array] = {}
     for effect, pull in zip(named, pulls, strict=True):
-        cause = cause_of(stage, effect.feature)
+        cause = cause_of(stage, effect.feature, expected)
         parts[cause] = parts.get(cause, 0.0) + shift * pull / np.maximum(total, 1e-12)
     return shift, parts
 
@@ -102,31 +101,45 @@ def _natural(effect: Effect) -> bool:
     return bool(effect.log_effect * (high - low) < LOAD_EFFECT)
 
 
-def cause_of(stage: Stage, feature: Feature) -> str:
-    """A stretch of time has no cause of its own: outside tools it is unknown, a tool's is its dependency's, a gap's the network's."""
+def cause_of(stage: Stage, feature: Feature, expected: Expectation) -> str:
+    """A stretch of time has no cause of its own: a tool's is its dependency's, a gap's the network's; else the shape of the excess tells."""
     if feature.group != "time":
         return feature.cause
     if stage.tool or stage.kind == "fetch":
         return "slow_dependency"
-    return "network_hop" if stage.kind == "gap" else "unknown"
+    return "network_hop" if stage.kind == "gap" else _by_shape(stage, expected, feature.on)
+
+
+def _by_shape(stage: Stage, expected: Expectation, on: Flags) -> str:
+    """Slow computing grows with the work; waiting for something outside costs the same whatever the work.
+
+    With x the work's justified time, the excess goes as x^g: g near 1 is the stage itself (unknown), near 0 a dependency.
+    """
+    usual, excess = expected.usual_ms[on], (stage.service_ms - expected.usual_ms)[on]
+    if len(usual) < 60 or float(np.log(usual).std()) < 0.15:
+        return "unknown"
+    low, high = np.quantile(usual, (1 / 3, 2 / 3))
+    small, large = usual <= low, usual >= high
+    less, more = float(np.median(excess[small])), float(np.median(excess[large]))
+    if less <= 0 or more <= 0:
+        return "unknown"
+    growth = math.log(more / less) / math.log(float(np.median(usual[large])) / float(np.median(usual[small])))
+    return "slow_dependency" if growth < ADDITIVE_BELOW else "unknown"
 
 
 def _of_the_rest(stage: Stage, expected: Expectation, excess: Array) -> str:
     """The cause of what no feature explains, or '' where it is natural variation."""
     if not expected.bad:
         heavy = float(excess.mean()) > HEAVY_EXCESS * float(expected.healthy_mean_ms.mean())
-        return "unknown" if heavy and expected.source in ("peers", "tier") else ""
+        return "unknown" if heavy and expected.source in ("peers", "roofline", "tier") else ""
     if float(excess.mean()) <= 0:
         return ""
     if stage.kind == "gap":
         return "network_hop"
-    cpu = stage.fact("ev_cpu_ms")
-    if np.isfinite(cpu).mean() > 0.5 and float(np.nanmedian(cpu / stage.service_ms)) > CPU_SHARE and stage.model:
-        return "cpu_blocking"
     always = [mark for mark in marks(stage) if float(mark.on.mean()) > ALWAYS_ON]
     if always:
         return max(always, key=lambda mark: (float(mark.on.mean()), mark.cause)).cause
-    return "unknown"
+    return _by_shape(stage, expected, np.ones(len(excess), dtype=bool))
 
 
 def first_cause(loss: Loss) -> tuple[str, tuple[str, ...]]:

@@ -29,6 +29,7 @@ MEASURED: Mapping[str, str] = {
     "ev_lock_wait_ms": "lock_wait",
     "ev_context_init_ms": "context_init",
     "ev_serialise_ms": "payload",
+    "ev_cpu_ms": "cpu_blocking",
 }
 
 
@@ -46,6 +47,7 @@ class Stage:
     tier: str
     model: str
     tool: str
+    gpu: str
     runs: int
     weight: float
     frame: pd.DataFrame
@@ -63,6 +65,11 @@ class Stage:
     @property
     def label(self) -> str:
         return f"{self.service}/{self.name}"
+
+    @property
+    def tools(self) -> npt.NDArray[np.str_]:
+        """The tool of each run."""
+        return self.frame["tool"].to_numpy(str)
 
     def fact(self, name: str) -> Array:
         """A column of the frame as floats; NaN where a run does not say."""
@@ -94,7 +101,7 @@ def _stage(frame: pd.DataFrame, runs: int) -> Stage:
     main = main if len(main) >= 30 else frame
     kind, tier, model, tool = (_most(main[name]) for name in ("kind", "tier", "model", "tool"))
     work, known = _work(frame, kind, model)
-    service_ms, parts = _split(frame)
+    service_ms, parts = _split(frame, model)
     own = frame["self_ms"].to_numpy(float)
     on_path = np.clip(frame["critical_ms"].to_numpy(float) / np.maximum(own, 1e-6), 0.0, 1.0)
     block = (frame["ts"].to_numpy(float) // BLOCK_S).astype(np.int64)
@@ -106,6 +113,7 @@ def _stage(frame: pd.DataFrame, runs: int) -> Stage:
         tier,
         model,
         tool,
+        _most(main["gpu_model"]),
         runs,
         runs / len(frame),
         frame,
@@ -133,12 +141,17 @@ def _work(frame: pd.DataFrame, kind: str, model: str) -> tuple[Array, Flags]:
     return np.nan_to_num(work), sane if model else np.ones(len(frame), dtype=bool)
 
 
-def _split(frame: pd.DataFrame) -> tuple[Array, dict[str, Array]]:
-    """Own time without declared wait = measured waits + retries x one attempt + one attempt."""
+def _split(frame: pd.DataFrame, model: str) -> tuple[Array, dict[str, Array]]:
+    """Own time without declared wait = measured waits + retries x one attempt + one attempt.
+
+    CPU time is a wait only where a model on a device should be doing the work; elsewhere it is the work.
+    """
     busy = np.maximum(frame["self_ms"].to_numpy(float) - frame["wait_ms"].to_numpy(float), 0.0)
     left = busy.copy()
     parts: dict[str, Array] = {}
     for column, cause in MEASURED.items():
+        if cause == "cpu_blocking" and not model:
+            continue
         wanted = frame[column].fillna(0).clip(lower=0).to_numpy(float)
         taken = np.minimum(wanted, 0.98 * left)
         parts[cause] = parts.get(cause, 0.0) + taken
@@ -155,6 +168,7 @@ def _surroundings(runs: pd.DataFrame, data: Data) -> pd.DataFrame:
     runs = _nearest(runs, data.host, ["host"], ["cpu", "cpu_load", "disk_queue", "net_rtt"])
     runs = _nearest(runs, data.engine, ["host"], ["running", "waiting", "engine_kv"])
     gpu = data.gpu
+    runs["gpu_model"] = _gpu_model(runs, gpu)
     if len(gpu):
         columns = ["sm", "dram", "gpu_mem", "pcie"]
         any_device = gpu.groupby(["ts", "host"], as_index=False)[columns].max().assign(gpu_key="")
@@ -168,11 +182,24 @@ def _gpu_key(runs: pd.DataFrame) -> list[str]:
     return ["" if value != value else str(int(value)) for value in runs["ev_gpu"].to_numpy(float)]
 
 
+def _gpu_model(runs: pd.DataFrame, gpu: pd.DataFrame) -> list[str]:
+    """The name of the card that served each run; empty where no sample says."""
+    if not len(gpu) or "gpu_model" not in gpu:
+        return [""] * len(runs)
+    known = gpu.drop_duplicates(["host", "gpu"])
+    by_card = {
+        (host, card): name for host, card, name in zip(known["host"], known["gpu"], known["gpu_model"], strict=True)
+    }
+    return [str(by_card.get(key, "")) for key in zip(runs["host"], runs["gpu_key"], strict=True)]
+
+
 def _nearest(runs: pd.DataFrame, samples: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
     if not len(samples):
         return runs.assign(**dict.fromkeys(columns, np.nan))
     right = samples[["ts", *by, *columns]].rename(columns={"ts": "middle"})
-    right = right.astype({"middle": float, **dict.fromkeys(columns, float)}).sort_values("middle", kind="stable")
+    kinds = {"middle": float, **dict.fromkeys(columns, float), **dict.fromkeys(by, object)}
+    right = right.astype(kinds).sort_values("middle", kind="stable")
+    runs = runs.astype(dict.fromkeys(by, object))
     return pd.merge_asof(runs, right, on="middle", by=by, direction="nearest", tolerance=NEAR_S)  # type: ignore[arg-type]
 
 

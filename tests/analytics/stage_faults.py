@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
-from stage_world import CORE, START, World
+
+from tests.analytics.stage_world import CORE, START, World
 
 Mask = pd.Series
 
 
-def apply(world: World, kind: str, stage: str, span: tuple[float, float] = (0.0, 1.0), strength: float = 1.0, **where: str) -> None:
+def apply(
+    world: World, kind: str, stage: str, span: tuple[float, float] = (0.0, 1.0), strength: float = 1.0, **where: str
+) -> None:
     """Put one fault into a world: `span` are shares of the window, `where` are columns and their value."""
     mask = world.of(stage) & world.between(*span)
     for column, value in where.items():
@@ -30,19 +33,31 @@ def _samples(world: World, mask: Mask, column: str, calm: tuple[float, float], s
     for host in sorted(own["host"].unique()):
         bad = hit.loc[hit["host"] == host, "ts"]
         on = (ticks >= bad.min()) & (ticks <= bad.max()) if len(bad) else np.zeros(len(ticks), bool)
-        frames.append(pd.DataFrame({"ts": ticks, "host": host, column: np.where(on, rng.uniform(*storm, len(ticks)), rng.uniform(*calm, len(ticks)))}))
+        frames.append(
+            pd.DataFrame(
+                {
+                    "ts": ticks,
+                    "host": host,
+                    column: np.where(on, rng.uniform(*storm, len(ticks)), rng.uniform(*calm, len(ticks))),
+                }
+            )
+        )
     table = pd.concat(frames, ignore_index=True)
     if column in ("sm", "pcie"):
         number = float(sorted(runs["stage"].unique()).index(stage))
         runs.loc[runs["stage"] == stage, "ev_gpu"] = number
-        table = table.assign(gpu=str(int(number)), **{name: np.nan for name in ("sm", "dram", "gpu_mem", "pcie") if name != column})
+        table = table.assign(
+            gpu=str(int(number)), **{name: np.nan for name in ("sm", "dram", "gpu_mem", "pcie") if name != column}
+        )
         world.gpu = pd.concat([world.gpu, table], ignore_index=True)
         return
     others = {name: np.nan for name in ("cpu", "cpu_load", "disk_queue", "net_rtt") if name != column}
     world.host = pd.concat([world.host, table.assign(**others)], ignore_index=True)
 
 
-def _times(column: str, calm: tuple[float, float], storm: tuple[float, float], share: float) -> Callable[[World, Mask, float], None]:
+def _times(
+    column: str, calm: tuple[float, float], storm: tuple[float, float], share: float
+) -> Callable[[World, Mask, float], None]:
     def act(world: World, mask: Mask, strength: float) -> None:
         world.slow(mask, 1 + share * strength)
         _samples(world, mask, column, calm, storm)
@@ -119,7 +134,11 @@ def _bloat(world: World, mask: Mask, strength: float) -> None:
 
 def _oversized(world: World, mask: Mask, strength: float) -> None:
     runs = world.runs
-    work = CORE["base"] + CORE["prompt_ms"] * runs.loc[mask, "input_tokens"] + CORE["output_ms"] * runs.loc[mask, "output_tokens"]
+    work = (
+        CORE["base"]
+        + CORE["prompt_ms"] * runs.loc[mask, "input_tokens"]
+        + CORE["output_ms"] * runs.loc[mask, "output_tokens"]
+    )
     runs.loc[mask, "service_ms"] = work * np.exp(world.rng.normal(0, 0.12, int(mask.sum())))
     runs.loc[mask, ["tier", "model", "service"]] = ["core", CORE["model"], "core"]
 

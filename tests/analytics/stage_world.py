@@ -63,7 +63,7 @@ class World:
     """All runs of `traces` requests over `minutes`; change `runs` before `data()` to put a fault in."""
 
     seed: int = 1
-    traces: int = 2_000
+    traces: int = 1_500
     minutes: float = 120.0
     stages: Sequence[Kind] = STAGES
     runs: pd.DataFrame = field(init=False)
@@ -89,7 +89,9 @@ class World:
     def _runs(self, kind: Kind, number: int) -> pd.DataFrame:
         rng, n = self.rng, self.traces
         tokens = np.round(kind.tokens * np.exp(rng.normal(0, 0.3, n))) if kind.tokens else np.full(n, np.nan)
-        output = np.maximum(1, np.round(kind.output * np.exp(rng.normal(0, 0.4, n)))) if kind.output else np.full(n, np.nan)
+        output = (
+            np.maximum(1, np.round(kind.output * np.exp(rng.normal(0, 0.4, n)))) if kind.output else np.full(n, np.nan)
+        )
         size = kind.kilobytes * np.exp(rng.normal(0, 0.5, n)) if kind.kilobytes else np.full(n, np.nan)
         hosts = rng.integers(1, 4, n)
         pace = np.exp(rng.normal(0, 0.03, 4))[hosts]
@@ -147,7 +149,11 @@ class World:
         )
         totals = totals.sort_values("critical_ms", ascending=False, ignore_index=True)
         minute = (runs["ts"] // 60 * 60).astype(int)
-        load = runs.assign(minute=minute).groupby(["service", "stage", "minute"], as_index=False).agg(starts=("ts", "size"))
+        load = (
+            runs.assign(minute=minute)
+            .groupby(["service", "stage", "minute"], as_index=False)
+            .agg(starts=("ts", "size"))
+        )
         window = window or Window(START, START + timedelta(minutes=self.minutes))
         traces = int(runs["trace"].nunique())
         return Data(window, runs, totals, traces, load, self.gpu, self.host, self.engine, needs(), len(runs))
