@@ -95,6 +95,11 @@ def mend(body: bytes, sifted: Sifted, tally: Tally) -> bytes:
     return _rebuild(body, changed) if tally.changed else body
 
 
+def spans_in(body: bytes) -> Iterator[tuple[int, int]]:
+    """(first byte, end) of each span of a request in the usual layout. Raises Careful."""
+    return ((part.start, part.end) for part in _parts(body) if part.kind is Span)
+
+
 def _plain(span: Any) -> bool:
     parent, trace_id, span_id = span.parent_span_id, span.trace_id, span.span_id
     return (

@@ -20,7 +20,7 @@ from ingest.otlp_mask import mask
 from ingest.receiver_intake import Bounds, Counts, Intake
 from ingest.settings import Settings
 
-THREADS = 32  # a request waits in its thread until the log has it
+THREADS = 64  # a request waits in its thread until the log has it
 GRACE_S = 10.0
 
 
@@ -33,7 +33,9 @@ class Receiver:
     """Two listening servers. `http_port` and `grpc_port` are the real ports, also when the settings say 0."""
 
     def __init__(self, settings: Settings, sink: Sink, meter: Counts) -> None:
-        bounds = Bounds(settings.max_inflated_bytes, settings.max_message_bytes, settings.max_working_bytes)
+        in_memory = settings.log.startswith("memory:")
+        largest = settings.max_inflated_bytes if in_memory else settings.max_message_bytes
+        bounds = Bounds(settings.max_inflated_bytes, largest, settings.max_working_bytes)
         intake = Intake(sink, meter, bounds, options(settings))
         self._settings = settings
         self._grpc = receiver_grpc.server(intake, settings.max_inflated_bytes, THREADS)

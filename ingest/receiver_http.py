@@ -39,7 +39,7 @@ INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE = 3, 8, 14  # google.rpc codes
 
 def app(intake: Intake, most_body_bytes: int, threads: int) -> Starlette:
     """The application. At most `threads` requests are worked on at one time; others wait with their body unread."""
-    limiter = anyio.CapacityLimiter(threads)
+    limiter, workers = anyio.CapacityLimiter(threads), anyio.CapacityLimiter(threads)
 
     async def export(request: Request) -> Response:
         content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -52,7 +52,9 @@ def app(intake: Intake, most_body_bytes: int, threads: int) -> Starlette:
                 with intake.room.hold(_declared(request, most_body_bytes)):
                     body = await _body(request, most_body_bytes)
                     compression = request.headers.get("content-encoding", "")
-                    taken = await anyio.to_thread.run_sync(intake.take, topic, body, encoding, "http", compression)
+                    taken = await anyio.to_thread.run_sync(
+                        intake.take, topic, body, encoding, "http", compression, limiter=workers
+                    )
         except BadInput as err:
             return _refusal(encoding, _status(err), INVALID_ARGUMENT, str(err))
         except Busy as err:

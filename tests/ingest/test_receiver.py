@@ -270,7 +270,7 @@ def test_health_and_metrics(door: Door) -> None:
 
 def test_a_large_request_becomes_several_messages() -> None:
     sink = ListSink()
-    settings = Settings(otlp_http_port=0, otlp_grpc_port=0, max_message_bytes=2_000)
+    settings = Settings(otlp_http_port=0, otlp_grpc_port=0, log="kafka://nowhere", max_message_bytes=2_000)
     with Receiver(settings, sink, Meter()) as receiver:
         door = Door(receiver, sink)
         assert door.post(span_request(200).SerializeToString()).status_code == 200
