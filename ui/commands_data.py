@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ingest.errors import BadSetting
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ingest.files import FileReport
     from ingest.log import Sink
+    from ingest.scrape import Outcome
 
 
 def ingest_options(parser: ArgumentParser) -> None:
@@ -136,6 +138,49 @@ def kafka_sink(settings: Settings, who: str) -> AbstractContextManager[Sink]:
     return opened()
 
 
+def scrape_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="URL",
+        help="exporter pages such as http://host:9400/metrics (or STAGESCOPE_SCRAPE)",
+    )
+    parser.add_argument("--once", action="store_true", help="read everything once, say what was found, and end")
+
+
+def scrape(args: Namespace, settings: Settings) -> int:
+    """Exporter pages, GPUs and this host into the log, until told to stop."""
+    from ingest import scrape as room
+    from ui.up import until_told_to_stop
+
+    _speak_up()
+    if args.targets:
+        settings = replace(settings, scrape=",".join(args.targets))
+    with until_told_to_stop() as stop, kafka_sink(settings, "scrape") as sink:
+        scraper = room.build(settings, sink)
+        if args.once:
+            outcomes = scraper.step()
+            for item in outcomes:
+                print(scraped(item))
+            return FAILED if any(item.error for item in outcomes) else DONE
+        told: dict[str, str] = {}
+        scraper.run(stop, lambda item: _say_once(told, item))
+    return DONE
+
+
+def scraped(item: Outcome) -> str:
+    """What one target gave, in a line."""
+    dropped = "".join(f", {count:,} left out: {reason}" for reason, count in item.dropped.items())
+    return f"{item.target}: {item.error or f'{item.samples:,} series'}{dropped}"
+
+
+def _say_once(told: dict[str, str], item: Outcome) -> None:
+    """Say a target's trouble when it begins and when it ends, not at every reading."""
+    if item.error != told.get(item.target, ""):
+        print(f"stagescope scrape: {scraped(item)}", file=sys.stderr, flush=True)
+    told[item.target] = item.error
+
+
 def _kafka(settings: Settings, who: str) -> str:
     if settings.log == "memory:":
         raise BadSetting(
@@ -232,6 +277,13 @@ COMMANDS = (
         "stagescope consume --log kafka://kafka:9092 --store http://stagescope:secret@clickhouse:8123/stagescope",
         no_options,
         consume,
+    ),
+    Command(
+        "scrape",
+        "dcgm-exporter and vLLM pages, GPUs and this host into Kafka as OTLP metrics",
+        "stagescope scrape http://gpu-1:9400/metrics http://vllm-1:8000/metrics --log kafka://kafka:9092",
+        scrape_options,
+        scrape,
     ),
     Command(
         "dead-letters list",

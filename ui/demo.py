@@ -52,7 +52,7 @@ def run_demo(settings: Settings, options: Options) -> int:
     fresh = _prepare(settings, options.keep)
     with until_told_to_stop() as stop, ExitStack() as stack:
         running = stack.enter_context(
-            node(settings, pages=options.pages, watch=("--every", "8s", "--last", BACK, "--no-alerts"))
+            node(settings, pages=options.pages, watch=("--every", "15s", "--last", BACK, "--no-alerts"))
         )
         tell(
             f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}, data in {running.folder}"

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest import endpoint
+from ingest import endpoint, scrape
 from ingest.endpoint import Served
 from ingest.errors import BadSetting, StagescopeError, Unavailable
 from ingest.meter import Meter
@@ -93,6 +93,9 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
         thread.start()
         stack.callback(thread.join, 30)
         stack.callback(ended.set)
+        if settings.scrape or scrape.has_gpu():
+            scraper = scrape.build(settings, embedded.sink)
+            threading.Thread(target=scraper.run, args=(ended,), name="scrape", daemon=True).start()
         children = _children(settings, pages=pages, watch=watch)
         for child in children:
             child.start()
