@@ -27,7 +27,12 @@ def varint(number: int) -> bytes:
 
 def field(tag: int, body: bytes) -> bytes:
     """A length-delimited field whose tag byte is `tag`."""
-    return bytes((tag,)) + varint(len(body)) + body
+    size = len(body)
+    if size < 0x80:
+        return bytes((tag, size)) + body
+    if size < 0x4000:
+        return bytes((tag, size & 0x7F | 0x80, size >> 7)) + body
+    return bytes((tag,)) + varint(size) + body
 
 
 @lru_cache(maxsize=50_000)
