@@ -205,8 +205,9 @@ class Store:
             self._guard(lambda: admin.command(f"CREATE DATABASE IF NOT EXISTS {self.location.database}"))
         finally:
             admin.close()
-        for statement in schema_statements():
-            self.command(statement)
+        statements = schema_statements()
+        for text in [";\n".join(statements)] if self.embedded else statements:  # at once costs half the time
+            self.command(text)
 
     def _admin(self) -> Client:
         dsn = self.location.dsn if self.embedded else urlsplit(self.location.dsn)._replace(path="/default").geturl()
