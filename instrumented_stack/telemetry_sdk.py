@@ -33,28 +33,30 @@ class _Ids(RandomIdGenerator):
 class SdkSpan:
     """An SDK span behind our small interface."""
 
-    __slots__ = ("_span", "link")
+    __slots__ = ("_facts", "_span", "link")
 
     def __init__(self, span: trace.Span, link: Link) -> None:
         self._span = span
+        self._facts: dict[str, Value] = dict(link.common)
         context = span.get_span_context()
         ids = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
         self.link = Link(*ids, link.common, link.sampled)
 
     def set(self, key: str, value: Value) -> None:
-        self._span.set_attribute(key, value)
+        self._facts[key] = value
 
     def event(self, name: str, attributes: Mapping[str, Value]) -> None:
         self._span.add_event(name, dict(attributes))
 
     def fail(self, error: BaseException, *, origin: bool) -> None:
-        self._span.set_attribute("error.type", type(error).__name__)
+        self._facts["error.type"] = type(error).__name__
         self._span.set_status(Status(StatusCode.ERROR, str(error) if origin else None))
         if origin:
             what = {"exception.type": type(error).__name__, "exception.message": str(error)}
             self._span.add_event("exception", {**what, "exception.stacktrace": frames(error)})
 
     def end(self) -> None:
+        self._span.set_attributes(self._facts)  # at once: each call takes the span's lock
         self._span.end()
 
 
@@ -100,7 +102,7 @@ class SdkTracing:
             context = trace.set_span_in_context(trace.INVALID_SPAN)
             self._ids.next_trace = int.from_bytes(link.trace_id, "big")
         kind_of = _KINDS.get(kind, SpanKind.INTERNAL)
-        return SdkSpan(self._tracer(place).start_span(name, context, kind_of, dict(link.common)), link)
+        return SdkSpan(self._tracer(place).start_span(name, context, kind_of), link)
 
     def fresh(self, link: Link) -> Link:
         made = hashlib.blake2b(link.trace_id + link.span_id, digest_size=16).digest()
