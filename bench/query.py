@@ -29,13 +29,7 @@ SPANS_PER_TRACE = 20
 BLOCK = 1_000_000
 DAYS = 7
 FILL = Path(__file__).with_name("query_fill.sql")
-SPANS_OF_TRACE = """
-WITH (SELECT min(Start) FROM otel_traces_trace_id_ts WHERE TraceId = {id:String}) AS first,
-     (SELECT max(End) FROM otel_traces_trace_id_ts WHERE TraceId = {id:String}) AS last
-SELECT * FROM otel_traces
-WHERE TraceId = {id:String} AND Timestamp >= first AND Timestamp < last + INTERVAL 1 SECOND
-ORDER BY Timestamp
-"""
+SPANS_OF_TRACE = "SELECT * FROM otel_traces WHERE TraceId = {id:String} ORDER BY Timestamp"
 SEARCH = """
 SELECT Timestamp, TraceId, SpanId, ServiceName, SpanName, Duration FROM otel_traces
 WHERE has(SpanAttributeItems, {item:String}) ORDER BY Timestamp DESC LIMIT 100
@@ -61,7 +55,6 @@ def fill(store: Store, rows: int, end: datetime) -> None:
         note(f"{(first + count) * SPANS_PER_TRACE:,} spans")
     note("merging")
     store.command("OPTIMIZE TABLE otel_traces FINAL")
-    store.command("OPTIMIZE TABLE otel_traces_trace_id_ts FINAL")
 
 
 def measure(store: Store, rows: int, end: datetime) -> dict[str, Any]:

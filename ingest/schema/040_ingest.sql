@@ -26,7 +26,8 @@ CREATE TABLE IF NOT EXISTS ingest_ledger
     Reason LowCardinality(String) DEFAULT ''
 )
 ENGINE = ReplacingMergeTree(WrittenAt)
-ORDER BY (Topic, Partition, FirstOffset);
+ORDER BY (Topic, Partition, FirstOffset)
+TTL toDateTime(WrittenAt) + INTERVAL 30 DAY;
 
 CREATE TABLE IF NOT EXISTS ingest_rejects
 (
@@ -54,4 +55,5 @@ CREATE TABLE IF NOT EXISTS ingest_meter
 )
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(Timestamp)
-ORDER BY (Name, Timestamp);
+ORDER BY (Name, Timestamp)
+TTL toDateTime(Timestamp) + INTERVAL 60 DAY;
