@@ -61,10 +61,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(folder, run_demo(folder))
 
 
-def test_it_names_the_stage_that_is_slow_without_reason_and_no_other(demo: Demo) -> None:
+def test_it_names_the_stage_that_is_slow_without_reason_and_not_the_slowest(demo: Demo) -> None:
     slow = demo.read("findings", "--kind", "slow")
-    assert [(item["subject"]["stage"], item["cause"]) for item in slow] == [("tool_select", "prompt_bloat")]
-    assert slow[0]["lost_low"] > 0
+    named = {item["subject"]["stage"]: item for item in slow}
+    assert named["tool_select"]["cause"] == "prompt_bloat"
+    assert named["tool_select"]["lost_low"] > 0
+    assert "llm_generate" not in named
     assert "first finding:" in demo.said
 
 
