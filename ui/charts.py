@@ -11,7 +11,8 @@ from analytics.findings import Finding
 
 WORK, REASON, WAIT, GAP, FAILED = "#7fb5ad", "#d9573f", "#c9cfcc", "#a99fd0", "#b3261e"
 PERCENTILES = {"p50_ms": "p50", "p95_ms": "p95", "p99_ms": "p99"}
-SHADES = ["#b5cfca", "#4c9a8f", "#0f4f48"]
+SHADES = ["#9bbdb7", "#3f8f84", "#d08a2e"]
+PATH = "#3f6fb5"
 
 
 def percentiles(frame: pd.DataFrame) -> alt.Chart:
@@ -100,7 +101,7 @@ def losses(found: Sequence[Finding]) -> alt.LayerChart | alt.FacetChart:
     bars = base.mark_bar(color=REASON, cornerRadiusEnd=2, height=16).encode(
         x=alt.X("lost:Q", title="seconds lost"), tooltip=["stage:N", "cause:N", "lost:Q", "low:Q", "high:Q"]
     )
-    ranges = base.mark_rule(strokeWidth=2, color="#5c2116").encode(x="low:Q", x2="high:Q")
+    ranges = base.mark_rule(strokeWidth=2, color="#8a3524").encode(x="low:Q", x2="high:Q")
     return alt.layer(bars, ranges).properties(height=30 * len(rows) + 70)
 
 
@@ -157,7 +158,7 @@ def spread(frame: pd.DataFrame, name: str) -> alt.LayerChart | alt.FacetChart:
     bars = base.mark_bar(color=WORK, height=12, cornerRadius=2).encode(
         x=alt.X("p50:Q", title="seconds: p50 to p99, tick at p95", scale=alt.Scale(zero=True)), x2="p99:Q"
     )
-    ticks = base.mark_tick(color="#0f4f48", thickness=2, size=16).encode(x="p95:Q")
+    ticks = base.mark_tick(color="#d08a2e", thickness=3, size=16).encode(x="p95:Q")
     return alt.layer(bars, ticks).properties(height=28 * len(rows) + 70)
 
 
@@ -166,14 +167,14 @@ PARTS = {
     "without reason": REASON,
     "declared wait": WAIT,
     "gap": GAP,
-    "in children": "#e6ebe9",
+    "in children": "rgba(128, 140, 135, 0.25)",
     "failed": FAILED,
 }
 
 
 def _tree_axis(frame: pd.DataFrame) -> alt.Axis:
     """Labels flush left, so that their indent shows the tree; none is left out."""
-    widest = min(360, 7 * int(frame["label"].str.rstrip("\u200b").str.len().max()) + 8)
+    widest = min(290, 6 * int(frame["label"].str.rstrip("\u200b").str.len().max()) + 8)
     return alt.Axis(labelLimit=widest, labelAlign="left", labelPadding=widest, labelOverlap=False, ticks=False)
 
 
@@ -202,6 +203,6 @@ def waterfall(frame: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
             "note:N",
         ],
     )
-    path = base.transform_filter("datum.critical && datum.first").mark_bar(height=2, color="#1c2321", yOffset=9)
+    path = base.transform_filter("datum.critical && datum.first").mark_bar(height=2, color=PATH, yOffset=9)
     path = path.encode(x="run_start_s:Q", x2="run_end_s:Q")
     return alt.layer(bars, path).properties(height=22 * len(order) + 70)

@@ -35,6 +35,13 @@ def heading(question: str, answer: str) -> Window:
     return span
 
 
+def metrics(*cells: tuple[str, str, str]) -> None:
+    """Numbers side by side, which wrap on a narrow screen: label, value, what it means."""
+    with st.container(horizontal=True, gap="large"):
+        for label, value, meaning in cells:
+            st.metric(label, value, help=meaning or None, width=160)
+
+
 def nothing(title: str, what_to_do: str) -> None:
     """An empty state that says what to do next."""
     with st.container(border=True):

@@ -23,18 +23,20 @@ if not len(clusters):
     st.stop()
 
 failed = int(clusters["count"].sum())
-cells = st.columns(4)
-cells[0].metric("Clusters", text.count(len(clusters)))
-cells[1].metric(
-    "Failed requests", text.count(failed), help="Summed over clusters; a request that fails in two ways counts in both"
+parts.metrics(
+    ("Clusters", text.count(len(clusters)), ""),
+    ("Failed requests", text.count(failed), "Summed over clusters; a request that fails in two ways counts in both"),
+    (
+        "Share of requests",
+        text.percent(failed / totals.requests) if totals.requests else "–",
+        "Normal in the trade: 3 %",
+    ),
+    (
+        "New in this span",
+        text.count(int((clusters["trend"] == "new").sum())),
+        "Patterns that the span before did not have",
+    ),
 )
-cells[2].metric(
-    "Share of requests",
-    text.percent(failed / totals.requests) if totals.requests else "–",
-    help="Normal in the trade: 3 %",
-)
-cells[3].metric("New in this span", text.count((clusters["trend"] == "new").sum()))
-
 st.altair_chart(charts.clusters(clusters))
 st.dataframe(
     clusters[["label", "scene", "count", "share", "users", "trend", "first_seen", "last_seen", "cluster_id"]],

@@ -12,20 +12,18 @@ span = parts.heading(
     "A request is one trace, timed from its first start to its last end. Failed requests are counted, and kept out of every percentile.",
 )
 totals = reading.ask(overview.summary, span)
-cells = st.columns(5)
-cells[0].metric(
-    "Requests",
-    text.count(totals.requests),
-    help=f"{totals.services} services, {totals.stages} stages, {totals.users:,} users",
+share = text.percent(totals.failed / totals.requests) if totals.requests else "–"
+parts.metrics(
+    (
+        "Requests",
+        text.count(totals.requests),
+        f"{totals.services} services, {totals.stages} stages, {totals.users:,} users",
+    ),
+    ("Failed", share, f"{totals.failed:,} requests whose first stage ended in an error"),
+    ("p50", text.ms(totals.p50_ms), "Half of the good requests took no longer"),
+    ("p95", text.ms(totals.p95_ms), "95 of 100 good requests took no longer"),
+    ("p99", text.ms(totals.p99_ms), "99 of 100 good requests took no longer"),
 )
-cells[1].metric(
-    "Failed",
-    text.percent(totals.failed / totals.requests) if totals.requests else "–",
-    help=f"{totals.failed:,} requests whose first stage ended in an error",
-)
-cells[2].metric("p50", text.ms(totals.p50_ms), help="Half of the good requests took no longer")
-cells[3].metric("p95", text.ms(totals.p95_ms), help="95 of 100 good requests took no longer")
-cells[4].metric("p99", text.ms(totals.p99_ms), help="99 of 100 good requests took no longer")
 parts.truth(span, f"{totals.requests:,} requests, {totals.stage_runs:,} stage runs", thin=totals.thin)
 
 found = reading.ask(run.latest)

@@ -11,7 +11,7 @@ from ui.waterfall import pieces
 
 span = parts.heading(
     "Where did this request's time go?",
-    "Each bar is one stage run. Orange is time that neither its work, nor its waiting, nor its purpose justifies; the thin dark line "
+    "Each bar is one stage run. Orange is time that neither its work, nor its waiting, nor its purpose justifies; the thin blue line "
     "marks the critical path: what the request really waited for.",
 )
 recent = reading.ask(overview.recent_traces, span)
@@ -44,16 +44,14 @@ except BadInput as err:
     st.stop()
 
 unjustified = float(frame["unjustified_ms"].fillna(0).sum())
-cells = st.columns(5)
-cells[0].metric("Whole request", text.ms(float(frame["end_ms"].max())))
-cells[1].metric("Without reason", text.ms(unjustified), help="Sum over its runs of what nothing declared explains")
-cells[2].metric(
-    "In gaps",
-    text.ms(float(frame.loc[frame["gap"], "duration_ms"].sum())),
-    help="Between a client span and its server child",
+gaps = float(frame.loc[frame["gap"], "duration_ms"].sum())
+parts.metrics(
+    ("Whole request", text.ms(float(frame["end_ms"].max())), "From its first start to its last end"),
+    ("Without reason", text.ms(unjustified), "Sum over its runs of what nothing declared explains"),
+    ("In gaps", text.ms(gaps), "Between a client span and its server child"),
+    ("Runs", text.count(len(frame)), ""),
+    ("Failed runs", text.count(int(frame["failed"].sum())), ""),
 )
-cells[3].metric("Runs", text.count(len(frame)))
-cells[4].metric("Failed runs", text.count(int(frame["failed"].sum())))
 st.altair_chart(charts.waterfall(pieces(frame)))
 failed = frame[frame["failed"]]
 if len(failed):
