@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypedDict
 
 from langgraph.graph import END, START, StateGraph
@@ -56,7 +57,7 @@ def build() -> Any:
     for kind, node in steps:
         graph.add_node(node.__name__, as_stage(kind, node))
     names = [START, *(node.__name__ for _, node in steps), END]
-    for before, after in zip(names, names[1:], strict=False):
+    for before, after in pairwise(names):
         graph.add_edge(before, after)
     return graph.compile()
 

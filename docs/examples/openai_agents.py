@@ -15,7 +15,14 @@ from opentelemetry import trace as otel
 from opentelemetry.trace import Status, StatusCode
 from stages import start_telemetry, used
 
-KINDS = {"agent": "agent", "generation": "generate", "response": "generate", "function": "fetch", "guardrail": "check", "handoff": "decide"}
+KINDS = {
+    "agent": "agent",
+    "generation": "generate",
+    "response": "generate",
+    "function": "fetch",
+    "guardrail": "check",
+    "handoff": "decide",
+}
 
 
 class ToOpenTelemetry(TracingProcessor):
@@ -47,7 +54,12 @@ class ToOpenTelemetry(TracingProcessor):
             made.set_attribute("gen_ai.tool.name", data.name)
             made.set_attribute("stagescope.work.bytes", len(str(data.output or "")))
         if usage := getattr(data, "usage", None):
-            used(made, getattr(data, "model", None) or "unknown", usage.get("input_tokens", 0), usage.get("output_tokens", 0))
+            used(
+                made,
+                getattr(data, "model", None) or "unknown",
+                usage.get("input_tokens", 0),
+                usage.get("output_tokens", 0),
+            )
         if span.error:
             made.set_attribute("error.type", "AgentError")
             made.set_status(Status(StatusCode.ERROR, span.error["message"]))

@@ -60,7 +60,11 @@ def main() -> int:
     provider = start_telemetry("plain-agent", "1.0.0", endpoint)
     failed = 0
     for number in range(requests):
-        who = {"user_id": f"u{number % 7}", "user_tier": "pro" if number % 3 else "free", "session_id": f"s{number % 5}"}
+        who = {
+            "user_id": f"u{number % 7}",
+            "user_tier": "pro" if number % 3 else "free",
+            "session_id": f"s{number % 5}",
+        }
         with asked_by(**who, cloud_region="eu-west", device_type="ios" if number % 2 else "web"):
             try:
                 answer(f"question {number}" if number % 10 else "a broken question")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -31,7 +35,9 @@ class _Otlp(BaseHTTPRequestHandler):
     """Answers as its server's list says, one status a request, then 200."""
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers["content-length"]))
+        body = gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body
+        self.server.bodies.append(body)  # type: ignore[attr-defined]
         self.server.paths.append(self.path)  # type: ignore[attr-defined]
         status = self.server.statuses.pop(0) if self.server.statuses else 200  # type: ignore[attr-defined]
         self.send_response(status)
@@ -46,7 +52,7 @@ class _Otlp(BaseHTTPRequestHandler):
 @pytest.fixture
 def otlp() -> Iterator[Any]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Otlp)
-    server.paths, server.statuses = [], []  # type: ignore[attr-defined]
+    server.paths, server.statuses, server.bodies = [], [], []  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -118,3 +124,26 @@ def test_the_vllm_adapter_speaks_the_openai_api() -> None:
         await engine.close()
 
     asyncio.run(main())
+
+
+def test_the_plain_example_sends_stages_with_their_work(otlp: Any) -> None:
+    example = Path(__file__).parents[2] / "docs" / "examples" / "plain_agent.py"
+    address = f"http://127.0.0.1:{otlp.server_port}"
+    done = subprocess.run(
+        [sys.executable, str(example), address, "10"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == f"10 requests, 1 failed, sent to {address}\n"
+    spans = [
+        span
+        for body in otlp.bodies
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    assert len(spans) == 9 * 5 + 3
+    for span in spans:
+        about = {pair.key: pair.value for pair in span.attributes}
+        assert {"stagescope.stage", "user.id", "cloud.region", "device.type"} <= set(about)
+        if span.name in ("tool_select", "llm_generate"):
+            assert about["gen_ai.usage.input_tokens"].int_value > 0
+    assert any(event.name == "exception" for span in spans if span.name == "data_fetch" for event in span.events)
