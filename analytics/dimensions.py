@@ -53,13 +53,15 @@ def p99(store: Store, by: Sequence[str], stage: str | None = None, window: Windo
         pd.Timestamp(0, tz="UTC").to_pydatetime(), pd.Timestamp("2200-01-01", tz="UTC").to_pydatetime()
     )
     bounds: dict[str, Any] = {"low": ns(spans.start), "high": ns(spans.end), "stage": stage or "", "limit": MAX_VALUES}
-    exact = (
-        int(store.rough(statement("dimensions_count.sql"), low=bounds["low"], high=bounds["high"], stage=stage or ""))
-        <= EXACT_RUNS
-    )
-    ask = _by_columns if all(name in COLUMNS for name in names) else _by_attributes
+    columns = all(name in COLUMNS for name in names)
+    exact = _count(store, "stage_runs" if columns else "otel_traces", bounds) <= EXACT_RUNS
+    ask = _by_columns if columns else _by_attributes
     frame = ask(store, names, bounds, exact)
     return _finished(frame, names, "exact" if exact else "sketch")
+
+
+def _count(store: Store, table: str, bounds: dict[str, Any]) -> int:
+    return int(store.value(statement("dimensions_count.sql", table=table), low=bounds["low"], high=bounds["high"]))
 
 
 def _checked(by: Sequence[str]) -> list[str]:

@@ -74,7 +74,8 @@ def _read(store: Store, part: Window, sample: int) -> pd.DataFrame:
         }
     )
     is_caller = runs["span"].isin(edges["parent"]).to_numpy() & ~gaps
-    return out[~is_caller]
+    kept: pd.DataFrame = out[~is_caller]
+    return kept
 
 
 def cpu_evidence(store: Store, window: Window, blocks: Sequence[Window]) -> dict[str, float]:

@@ -69,7 +69,7 @@ def normal_scores(values: Floats, ordered: Floats) -> Floats:
 
 def healthy_spread(scores: Floats, blocks: Ints) -> float:
     """Variance of the block means beyond chance (robust, by MAD), drawn towards 0.35² when there are few blocks."""
-    names, code = np.unique(blocks, return_inverse=True)
+    _, code = np.unique(blocks, return_inverse=True)
     counts = np.bincount(code)
     means = np.bincount(code, weights=scores) / counts
     solid = counts >= MIN_WINDOW

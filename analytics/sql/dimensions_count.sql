@@ -1,3 +1,2 @@
-SELECT count() FROM stage_runs
+SELECT count() FROM $table
 WHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp < fromUnixTimestamp64Nano({high:Int64})
-    AND ({stage:String} = '' OR Stage = {stage:String})

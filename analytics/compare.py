@@ -1,0 +1,161 @@
+"""Is B better than A? Two windows, versions or arms, on matched work and dimensions, with intervals and a verdict.
+
+Must stay true: runs without a match on the other side are left out and counted, never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analytics.dimensions import COLUMNS
+from analytics.findings import Window
+from analytics.rollups import ROOT
+from analytics.stages import ns
+from analytics.stages_sql import statement
+from analytics.stats import Estimate, Sample, bootstrap_quantiles, difference, rate_difference
+from ingest.errors import BadSetting
+from ingest.store import Store
+
+MATCHED = ("stage", "region", "device", "user_tier")
+WORK = ("input_tokens", "output_tokens", "payload_bytes", "items")
+LEVELS = np.array([0.5, 0.95, 0.99])
+NAMES = ("p50_ms", "p95_ms", "p99_ms")
+MAX_RUNS = 100_000
+ENOUGH = 100
+LEAST_CELL = 5
+SAME_WITHIN = 0.05
+ERRORS_SAME_WITHIN = 0.01
+BETTER, WORSE, SAME, UNSURE = "better", "worse", "no difference", "not enough data"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side: a window and the values its runs must have, by dimension name (`version`, `region` …)."""
+
+    window: Window
+    where: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B against A. `a`, `b`: quantiles in ms; `change`: B − A in ms; `errors`: rate B − rate A; `matched`: runs used."""
+
+    verdict: str
+    reason: str
+    runs: tuple[int, int]
+    matched: tuple[int, int]
+    a: Mapping[str, float]
+    b: Mapping[str, float]
+    change: Mapping[str, Estimate]
+    errors: Estimate
+
+
+def compare(store: Store, a: Side, b: Side, stage: str | None = None) -> Comparison:
+    """Compare two sides over one stage, or over whole requests. At most 100,000 runs a side, whole traces sampled.
+
+    Raises BadSetting for an unknown dimension.
+    """
+    return judge(_load(store, a, stage), _load(store, b, stage))
+
+
+def _load(store: Store, side: Side, stage: str | None) -> pd.DataFrame:
+    values: dict[str, str] = {}
+    tests = ["1"]
+    for number, (name, value) in enumerate(sorted(side.where.items())):
+        if name not in COLUMNS:
+            raise BadSetting("where", name, f"one of {', '.join(COLUMNS)}")
+        values[f"w{number}"] = value
+        tests.append(f"{COLUMNS[name]} = {{w{number}:String}}")
+    bounds: dict[str, Any] = {"low": ns(side.window.start), "high": ns(side.window.end)}
+    count = int(store.value(statement("dimensions_count.sql", table="stage_runs"), **bounds))
+    text = statement("compare_runs.sql", root=ROOT, where=" AND ".join(tests))
+    found = store.read(text, stage=stage or "", sample=1, **bounds, **values) if count <= MAX_RUNS else None
+    if found is None:
+        sample = _sample(store, text, stage, {**bounds, **values})
+        found = store.read(text, stage=stage or "", sample=sample, **bounds, **values)
+    return found if len(found) else pd.DataFrame(columns=["at_ns", "duration_ns", "failed", *MATCHED, "version", *WORK])
+
+
+def _sample(store: Store, text: str, stage: str | None, params: Mapping[str, Any]) -> int:
+    runs = int(store.value(f"SELECT count() FROM ({text})", stage=stage or "", sample=1, **params))
+    return 1 + runs // MAX_RUNS
+
+
+def judge(a: pd.DataFrame, b: pd.DataFrame) -> Comparison:
+    """Pure part; frames as compare_runs.sql gives them. Latency is that of successful runs."""
+    cells_a, cells_b = _cells(a, b)
+    common = _common(cells_a[a["failed"] == 0], cells_b[b["failed"] == 0])
+    errors = rate_difference(int(a["failed"].sum()), len(a), int(b["failed"].sum()), len(b))
+    sample_a, sample_b = _weighted(a, cells_a, common), _weighted(b, cells_b, common)
+    matched = len(sample_a.values), len(sample_b.values)
+    if min(matched) < ENOUGH:
+        reason = f"{matched[0]} and {matched[1]} matched runs; at least {ENOUGH} a side are needed"
+        empty: dict[str, Estimate] = {}
+        return Comparison(UNSURE, reason, (len(a), len(b)), matched, {}, {}, empty, errors)
+    found_a = bootstrap_quantiles(sample_a, LEVELS)
+    found_b = bootstrap_quantiles(sample_b, LEVELS, seed=7)
+    change = {
+        name: difference((float(found_a[0][i]), found_a[1][:, i]), (float(found_b[0][i]), found_b[1][:, i]))
+        for i, name in enumerate(NAMES)
+    }
+    before = dict(zip(NAMES, found_a[0].tolist(), strict=True))
+    after = dict(zip(NAMES, found_b[0].tolist(), strict=True))
+    verdict, reason = _verdict(before, change, errors)
+    return Comparison(verdict, reason, (len(a), len(b)), matched, before, after, change, errors)
+
+
+def _cells(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """A name for each run's kind of work: its dimensions, and its declared work within a factor of two."""
+    both = pd.concat([a, b], ignore_index=True)
+    keys = both[list(MATCHED)].astype(str).agg("\x1f".join, axis=1) if len(both) else pd.Series([], dtype=str)
+    for name in WORK:
+        values = both[name].astype(float)
+        if values.notna().any() and values.nunique() > 1:
+            keys = keys + "\x1f" + np.floor(np.log2(1 + values.clip(lower=0))).fillna(-1).astype(int).astype(str)
+    return keys.iloc[: len(a)].set_axis(a.index), keys.iloc[len(a) :].set_axis(b.index)
+
+
+def _common(cells_a: pd.Series, cells_b: pd.Series) -> dict[str, float]:
+    """Runs of both sides together by cell, for the cells that have at least LEAST_CELL on each side."""
+    count_a, count_b = cells_a.value_counts(), cells_b.value_counts()
+    shared = count_a.index.intersection(count_b.index)
+    return {
+        str(cell): float(count_a[cell] + count_b[cell])
+        for cell in shared
+        if min(count_a[cell], count_b[cell]) >= LEAST_CELL
+    }
+
+
+def _weighted(runs: pd.DataFrame, cells: pd.Series, common: Mapping[str, float]) -> Sample:
+    """The successful runs that have a match; in each cell both sides weigh as much as the cell has runs in all."""
+    used = runs[(runs["failed"] == 0) & cells.isin(list(common))]
+    mine = cells[used.index]
+    weights = mine.map(common).to_numpy(float) / mine.map(mine.value_counts()).to_numpy(float)
+    return Sample(
+        used["duration_ns"].to_numpy(float) / 1e6, weights, used["at_ns"].to_numpy(np.int64) // 60_000_000_000
+    )
+
+
+def _verdict(before: Mapping[str, float], change: Mapping[str, Estimate], errors: Estimate) -> tuple[str, str]:
+    """Worse or better when p95 (else p50), or the error rate, differs surely; the same when p95 surely hardly differs."""
+    if errors.low > 0:
+        return WORSE, f"errors rise by {errors.value:.2%} ({errors.low:.2%} to {errors.high:.2%})"
+    for name in ("p95_ms", "p50_ms"):
+        found = change[name]
+        words = f"{name[:-3]} changes by {found.value:+.1f} ms ({found.low:+.1f} to {found.high:+.1f})"
+        if found.low > 0:
+            return WORSE, words
+        if found.high < 0:
+            return BETTER, words
+    if errors.high < 0:
+        return BETTER, f"errors fall by {-errors.value:.2%} ({-errors.high:.2%} to {-errors.low:.2%})"
+    limit = SAME_WITHIN * before["p95_ms"]
+    found = change["p95_ms"]
+    if -limit < found.low and found.high < limit and max(-errors.low, errors.high) < ERRORS_SAME_WITHIN:
+        return SAME, f"p95 differs by less than {limit:.1f} ms, errors by less than {ERRORS_SAME_WITHIN:.0%}"
+    return UNSURE, f"p95 changes by {found.value:+.1f} ms, but {found.low:+.1f} to {found.high:+.1f} are possible"
