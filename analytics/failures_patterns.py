@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -19,6 +20,27 @@ from analytics.templates import Templates
 from ingest.store import Store
 
 MOST_TEMPLATES = 20_000
+MOST_SAMPLED = 200
+Parts = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What a new pattern is judged by: its first row, and the measured context of up to 200."""
+
+    message: str
+    tool: str
+    frames: tuple[str, ...]
+    contexts: tuple[Iterable[tuple[str, str]], ...]
+
+    @classmethod
+    def of(cls, documents: pd.DataFrame, rows: Sequence[int]) -> _Sample:
+        first = rows[0]
+        frames: Any = documents["Frames"].iat[first]
+        contexts: Any = documents["Context"].iloc[list(rows[:MOST_SAMPLED])].tolist()
+        return cls(
+            str(documents["Message"].iat[first]), str(documents["Tool"].iat[first]), tuple(frames), tuple(contexts)
+        )
 
 
 class Patterns:
@@ -31,7 +53,7 @@ class Patterns:
         self.patterns: dict[str, Pattern] = {item.pattern_id: item for item in patterns}
         self.cluster_of: dict[str, str] = dict(clusters or {})
         self.apart: frozenset[frozenset[str]] = frozenset()
-        self._by_parts: dict[tuple[str, ...], str] = {}
+        self._by_parts: dict[Parts, str] = {}
         for item in self.patterns.values():
             self._by_parts.setdefault(self._parts(item), item.pattern_id)
         self._saved_patterns = dict(self.cluster_of)
@@ -71,30 +93,28 @@ class Patterns:
 
     def place(self, documents: pd.DataFrame) -> pd.DataFrame:
         """`documents` with PatternId and ClusterId; unseen patterns are learned on the way."""
-        out = documents.copy()
-        first = self.book.assign(out["Message"].tolist())
-        if len(self.book.known()) <= MOST_TEMPLATES and self.book.learn():
+        messages: list[str] = documents["Message"].tolist()
+        before = len(self.book.known())
+        first = self.book.assign(messages)
+        if before < len(self.book.known()) <= MOST_TEMPLATES and self.book.learn():
             self._join()
-        out["_template"] = [self.book.resolve(item) for item in first]
-        codes = {text: status_code("", text) for text in set(out["Message"])}
-        out["_code"] = [codes[text] for text in out["Message"]]
-        keys = ["_template", "ErrorType", "_code", "Stage"]
-        ids: dict[tuple[str, ...], str] = {}
-        new: list[Pattern] = []
-        groups = out.groupby(keys, sort=False, observed=True)
-        sizes = groups.agg(n=("Message", "size"), at=("Timestamp", "idxmin"))
-        for row in records(sizes.sort_values("n", ascending=False, kind="stable").reset_index()):
-            key = tuple(str(row[name]) for name in keys)
-            known = self._by_parts.get(key)
-            if known is None:
-                item = self._new(key, out.loc[row["at"]], _usual(groups.get_group(key)["Context"]))
-                new.append(item)
-                known = item.pattern_id
-            ids[key] = known
+        templates = {item: self.book.resolve(item) for item in set(first)}
+        codes = {text: status_code("", text) for text in set(messages)}
+        kinds, stages = documents["ErrorType"].tolist(), documents["Stage"].tolist()
+        keys = [
+            (templates[template], str(kind), codes[text], str(stage))
+            for template, kind, text, stage in zip(first, kinds, messages, stages, strict=True)
+        ]
+        rows: dict[Parts, list[int]] = {}
+        for place, key in enumerate(keys):
+            rows.setdefault(key, []).append(place)
+        ordered = sorted(rows, key=lambda key: -len(rows[key]))
+        new = [self._new(key, _Sample.of(documents, rows[key])) for key in ordered if key not in self._by_parts]
         self._settle(new)
-        out["PatternId"] = [ids[tuple(map(str, parts))] for parts in out[keys].itertuples(index=False)]
-        out["ClusterId"] = out["PatternId"].map(self.cluster_of)
-        return out.drop(columns=["_template", "_code"])
+        out = documents.copy()
+        out["PatternId"] = [self._by_parts[key] for key in keys]
+        out["ClusterId"] = [self.cluster_of[self._by_parts[key]] for key in keys]
+        return out
 
     def save(self, store: Store) -> None:
         """Write what is new or moved; what stands is not written again."""
@@ -132,11 +152,11 @@ class Patterns:
             "Place": place,
         }
 
-    def _new(self, parts: tuple[str, ...], example: Any, facts: Mapping[str, float]) -> Pattern:
+    def _new(self, parts: Parts, sample: _Sample) -> Pattern:
         template, kind, code, stage = parts
         digest = hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        scene = scenes.name(f"{kind} {example['Message']}", tool=bool(example["Tool"]), facts=facts)
-        return Pattern(digest, template, self.book.atoms(template), kind, code, stage, tuple(example["Frames"]), scene)
+        scene = scenes.name(f"{kind} {sample.message}", tool=bool(sample.tool), facts=_usual(sample.contexts))
+        return Pattern(digest, template, self.book.atoms(template), kind, code, stage, sample.frames, scene)
 
     def _settle(self, new: Sequence[Pattern]) -> None:
         known = list(self.patterns.values())
@@ -148,7 +168,7 @@ class Patterns:
 
     def _join(self) -> None:
         """Templates became one: their patterns share the cluster of the oldest, unless a person keeps them apart."""
-        oldest: dict[tuple[str, ...], str] = {}
+        oldest: dict[Parts, str] = {}
         for key, item in self.patterns.items():
             first = oldest.setdefault(self._parts(item), key)
             one, other = self.cluster_of[first], self.cluster_of[key]
@@ -156,14 +176,14 @@ class Patterns:
                 self.cluster_of[key] = one
         self._by_parts = {**oldest}
 
-    def _parts(self, item: Pattern) -> tuple[str, ...]:
+    def _parts(self, item: Pattern) -> Parts:
         return (self.book.resolve(item.template_id), item.error_type, item.code, item.stage)
 
 
-def _usual(contexts: pd.Series[Any], most: int = 200) -> dict[str, float]:
-    """The median of each measured fact over (up to 200 of) the rows of a pattern."""
+def _usual(contexts: Sequence[Iterable[tuple[str, str]]]) -> dict[str, float]:
+    """The median of each measured fact over the rows of a pattern."""
     seen: dict[str, list[float]] = {}
-    for context in contexts.head(most):
+    for context in contexts:
         for name, value in context:
             if name != "declared_type":
                 seen.setdefault(str(name), []).append(float(value))

@@ -14,6 +14,8 @@ from analytics.templates_words import CUES, EXCEPTION_ENDINGS, MODALS, STATES, S
 Pattern = tuple[str, tuple[str, ...]]
 _MARKS = frozenset("=:,;|()[]{}<>\"'`")
 LONGEST = 60
+LONGEST_FOR_PAIRS = 30
+MOST_FOR_PAIRS = 3000
 
 
 def merges(patterns: Sequence[Pattern]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
@@ -23,7 +25,7 @@ def merges(patterns: Sequence[Pattern]) -> Iterator[tuple[tuple[str, ...], list[
     rank = {key: index for index, (key, _) in enumerate(patterns)}
     touched: set[str] = set()
     for width in (1, 2):
-        for _ in range(4):
+        for _ in range(4 if width == 1 or len(groups) <= MOST_FOR_PAIRS else 0):
             if not _round(width, groups, atoms_of, rank, touched):
                 break
     for key in sorted(touched & set(groups), key=lambda item: rank[item]):
@@ -40,7 +42,7 @@ def _round(
     buckets: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = defaultdict(list)
     for key in groups:
         atoms = atoms_of[key]
-        if len(atoms) <= LONGEST:
+        if len(atoms) <= (LONGEST if width == 1 else LONGEST_FOR_PAIRS):
             for slot in _slots(len(atoms), width):
                 buckets[(slot, _holed(atoms, slot))].append(key)
     changed = False
