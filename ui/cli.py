@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from ingest import settings as settings_room
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
-from ui import commands_act, commands_data, commands_find, commands_look, commands_run, commands_store
+from ui import commands_act, commands_data, commands_explain, commands_find, commands_look, commands_run, commands_store
 from ui.command import DONE, FAILED, USAGE, Command
 
 
@@ -55,6 +55,7 @@ COMMANDS: tuple[Command, ...] = (
     *commands_data.COMMANDS,
     *commands_find.COMMANDS,
     *commands_look.COMMANDS,
+    *commands_explain.COMMANDS,
     *commands_act.COMMANDS,
     *commands_store.COMMANDS,
     STACK,
