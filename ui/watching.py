@@ -16,11 +16,12 @@ from analytics import alerts_send, alerts_watch, rollups, run
 from analytics.alerts import Rule
 from analytics.alerts_send import Notifier
 from ingest.errors import StagescopeError
+from ingest.failure_index import StoreFailures, catch_up, open_index
 from ingest.settings import Settings
 from ingest.store import Store
 from ui.loops import Loop, building
 
-ROLL_EVERY_S, ALERTS_EVERY_S = 120.0, 15.0
+ROLL_EVERY_S, ALERTS_EVERY_S, INDEX_EVERY_S = 120.0, 15.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ def watch(store: Store, settings: Settings, pace: Pace, stop: threading.Event) -
         Loop("rollups", lambda: _done(rollups.roll(store)), ROLL_EVERY_S),
         Loop("analyzers", lambda: _analyze(store, pace.back), pace.every_s),
     ]
+    if settings.failures not in ("", "store:"):
+        kept, index = StoreFailures(store), open_index(settings, store)
+        loops.append(Loop("failure index", lambda: _done(catch_up(kept, index)), INDEX_EVERY_S))
     if pace.alerts:
         loops.append(Loop("alerts", Alerting(store, rules, receivers).turn, ALERTS_EVERY_S))
     ended = threading.Event()
