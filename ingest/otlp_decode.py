@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from google.protobuf.message import DecodeError
+
 from ingest.otlp_merged import heads
 
 TABLE = "otlp_spans_in_1"
@@ -22,7 +24,10 @@ def decode_settings() -> Mapping[str, str]:
     }
 
 
-def count_spans(body: bytes) -> int:
-    """Spans in a request."""
-    seen = heads().FromString(body)
+def count_spans(body: bytes) -> int | None:
+    """Spans in a request; None when its bytes are damaged down to the spans."""
+    try:
+        seen = heads().FromString(body)
+    except DecodeError:
+        return None
     return sum(len(scope.spans) for resource in seen.resource_spans for scope in resource.scope_spans)

@@ -53,7 +53,7 @@ class Written:
 class _Block:
     """What a block's messages turned into: checked trace requests, rows of other tables, and what is not stored."""
 
-    requests: list[bytes] = field(default_factory=list)
+    requests: list[tuple[bytes, int]] = field(default_factory=list)  # with the number of spans
     tables: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
     rejects: list[tuple[Message, Reject]] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
@@ -75,7 +75,7 @@ def write(
         _read(message, block, options)
     try:
         stored = _insert(store, block, token, pool)
-    except DatabaseError as err:
+    except (DatabaseError, BadInput) as err:
         _raise_if_passing(err)
         stored = _insert_alone(store, messages, token, block, options)
     _insert_notes(store, block, token)
@@ -108,11 +108,11 @@ def _read(message: Message, block: _Block, options: Options | None) -> None:
 
 def _read_known(message: Message, block: _Block, options: Options | None) -> Sequence[Reject]:
     if message.topic == TRACES:
-        if message.headers.get(CHECKED) == CHECKED_VERSION:
-            block.requests.append(message.value)
+        if message.headers.get(CHECKED) == CHECKED_VERSION and (spans := count_spans(message.value)) is not None:
+            block.requests.append((message.value, spans))
             return ()
         checked = check(message.topic, message.value, encoding(message), options)
-        block.requests.append(checked.clean)
+        block.requests.append((checked.clean, checked.accepted))
         return checked.rejects
     found = decode(message.topic, message.value, encoding(message), options)
     for name, rows in found.tables.items():
@@ -132,9 +132,9 @@ def _insert(store: Store, block: _Block, token: str, pool: Executor | None = Non
     return sum([future.result() for future in [pool.submit(each) for each in work]])
 
 
-def _insert_spans(store: Store, requests: Sequence[bytes], token: str) -> int:
+def _insert_spans(store: Store, requests: Sequence[tuple[bytes, int]], token: str) -> int:
     """Requests one after the other are one request, by the rules of protobuf; ClickHouse takes it apart."""
-    body = b"".join(requests)
+    body = b"".join(request for request, _ in requests)
     settings = {**INSERT_SETTINGS, **decode_settings()}
     try:
         store.insert_bytes(TABLE, FORMAT, body, token=token, settings=settings)
@@ -142,18 +142,18 @@ def _insert_spans(store: Store, requests: Sequence[bytes], token: str) -> int:
         _raise_if_passing(err)
         found = decode(TRACES, body).tables  # laid out in a way that ClickHouse does not read
         return sum(store.insert(name, rows, token=token, settings=INSERT_SETTINGS) for name, rows in found.items())
-    return count_spans(body)
+    return sum(spans for _, spans in requests)
 
 
-def _chunks(requests: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    chunk: list[bytes] = []
+def _chunks(requests: Sequence[tuple[bytes, int]]) -> Iterator[Sequence[tuple[bytes, int]]]:
+    chunk: list[tuple[bytes, int]] = []
     size = 0
-    for request in requests:
+    for request, spans in requests:
         if chunk and size + len(request) > CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
-        if request:
-            chunk.append(request)
+        if spans:
+            chunk.append((request, spans))
             size += len(request)
     if chunk:
         yield chunk
@@ -171,15 +171,15 @@ def _insert_alone(store: Store, messages: Sequence[Message], token: str, block: 
         try:
             stored += _insert(store, alone, f"{token}:{message.topic}:{message.partition}:{message.offset}")
             block.rejects += alone.rejects
-        except DatabaseError as err:
+        except (DatabaseError, BadInput) as err:
             _raise_if_passing(err)
             block.letters.append(letter(message, "store-refused", str(err)))
     return stored
 
 
-def _raise_if_passing(err: DatabaseError) -> None:
+def _raise_if_passing(err: DatabaseError | BadInput) -> None:
     """Trouble of the store, not of the data: the block must come again."""
-    if err.code is None or err.code in PASSING:
+    if isinstance(err, DatabaseError) and (err.code is None or err.code in PASSING):
         raise Unavailable(f"the store cannot take rows now: {str(err).strip()[:300]}", 2.0) from err
 
 

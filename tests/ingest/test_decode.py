@@ -74,8 +74,17 @@ def test_every_kind_of_value(store: Store) -> None:
     put(key="empty text").value.string_value = ""
     put(key="empty list").value.array_value.SetInParent()
     put(key="list").value.array_value.values.add().double_value = 1e21
+    for number in (1, 2):
+        event = first_span(request).events.add(name=f"event {number}", time_unix_nano=number)
+        event.attributes.add(key="n").value.int_value = number
+        link = first_span(request).links.add(
+            trace_id=bytes([number]) * 16, span_id=bytes([number]) * 8, trace_state="a=b"
+        )
+        link.attributes.add(key="n").value.int_value = number
     slow, fast = stored_both_ways(store, request.SerializeToString())
     assert fast == slow
+    assert (fast[0]["Events.Name"], fast[0]["Links.SpanId"]) == (["event 1", "event 2"], ["01" * 8, "02" * 8])
+    assert (fast[0]["Events.Attributes"], fast[0]["Links.Attributes"]) == ([[("n", "1")], [("n", "2")]],) * 2
     stored = dict(fast[0]["SpanAttributes"])
     assert stored["double 1e+21"] == "1e+21"
     assert stored["double 1e-07"] == "1e-7"
