@@ -14,7 +14,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import AuthorizationError, KafkaError, UnknownTopicOrPartitionError
+from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka.structs import OffsetAndMetadata
 
 from ingest.errors import BadInput, Unavailable
@@ -210,18 +210,24 @@ class KafkaSource:
     def _open(self) -> Any:
         if self._consumer is None:
             ensure_topics(self._place)
-            self._consumer = KafkaConsumer(
+            consumer = KafkaConsumer(
                 **self._place.client_options(),
                 **self._place.group_options(),
                 enable_auto_commit=False,
                 isolation_level="read_committed",
                 partition_assignment_strategy=[CooperativeStickyAssignor],
+                metadata_max_age_ms=30_000,
                 max_poll_records=2000,
                 fetch_max_bytes=16 << 20,
                 max_partition_fetch_bytes=4 << 20,
                 request_timeout_ms=int(ANSWER_S * 6000),
             )
-            self._consumer.subscribe(TOPICS, listener=self._listener)
+            # Known before the group is joined: a leader without metadata hands out nothing, and may not notice for minutes.
+            if not all(consumer.partitions_for_topic(topic) for topic in TOPICS):
+                consumer.close(autocommit=False, timeout_ms=int(ANSWER_S * 1000))
+                raise KafkaTimeoutError("the topics are not there yet")
+            consumer.subscribe(TOPICS, listener=self._listener)
+            self._consumer = consumer
         return self._consumer
 
     def _drop_if_broken(self, err: KafkaError) -> None:
