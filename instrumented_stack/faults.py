@@ -26,6 +26,10 @@ class FaultBook:
             return NOTHING
         return tuple(item for item in candidates if item.start_s <= now_s < item.end_s and matches(item, facts))
 
+    def concerns(self, stage: str) -> bool:
+        """Whether any fault ever acts on this stage; asked first, because facts cost time to gather."""
+        return bool(self._everywhere) or stage in self._by_stage
+
     def on_host(self, stage: str, host: str, start_s: float, end_s: float) -> list[tuple[Fault, float]]:
         """Faults of this stage that touch a host between two seconds, each with the share of that time it acts."""
         out = []

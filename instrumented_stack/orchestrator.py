@@ -68,6 +68,8 @@ def plan(request: Request) -> list[tuple[str, str]]:
 
 def _again(world: World, request: Request, stage: str) -> bool:
     """Whether a second, reflecting pass over this stage is switched on."""
+    if not world.faults.concerns(stage):
+        return False
     active = world.faults.active(stage, {**request.dims, "tier": STAGES[stage].pool}, world.now_s())
     hits = [item for item in active if item.kind == "redundant_step"]
     if not hits or request.rng.random() > 0.9 * hits[0].strength:
@@ -103,6 +105,8 @@ async def call(world: World, request: Request, step: tuple[str, str], place: Pla
 def _leg(world: World, request: Request, stage: str, host: str, pool: str) -> float:
     """Seconds on the wire in one direction."""
     base = LEG_S * _spread(request)
+    if not world.faults.concerns(stage):
+        return base
     facts = {**request.dims, "host": host, "tier": pool, "service": POOLS[pool]}
     for fault in world.faults.active(stage, facts, world.now_s()):
         if fault.kind == "network_hop":

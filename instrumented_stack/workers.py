@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from json.encoder import encode_basestring
 
 from instrumented_stack.catalogue import POOLS, STAGES
 from instrumented_stack.conditions import CONDITIONS, Run
@@ -15,14 +15,15 @@ from instrumented_stack.telemetry import SERVER, Link
 from instrumented_stack.tool_work import call_tool
 from instrumented_stack.world import Request, World
 
-_JSON = json.JSONEncoder(ensure_ascii=False)
 SERIALISE_S_PER_MB = 0.09
 
 
 def pool_of(world: World, request: Request, stage: str) -> str:
     """Which pool serves this stage for this request: its own, or core for whatever asks a model when routing says so."""
-    facts = {**request.dims, "tier": STAGES[stage].pool}
-    oversized = any(item.kind == "oversized_model" for item in world.faults.active(stage, facts, world.now_s()))
+    oversized = False
+    if world.faults.concerns(stage):
+        facts = {**request.dims, "tier": STAGES[stage].pool}
+        oversized = any(item.kind == "oversized_model" for item in world.faults.active(stage, facts, world.now_s()))
     if oversized or (world.switches.routing == "all_core" and runs_model(stage, world.switches)):
         return "core"
     return STAGES[stage].pool
@@ -66,7 +67,8 @@ async def _work(run: Run) -> None:
     run.effort = world.host_speed(run.host)
     run.payload_bytes = int(22_000 * run.lognormal(0.4))
     asks_model = runs_model(run.stage.name, world.switches)
-    for fault in world.faults.active(run.stage.name, _facts(run), world.now_s()):
+    concerned = world.faults.concerns(run.stage.name)
+    for fault in world.faults.active(run.stage.name, _facts(run), world.now_s()) if concerned else ():
         asks_model = asks_model or fault.kind in ("prompt_bloat", "oversized_model")
         await CONDITIONS[fault.kind](run, fault)
     try:
@@ -139,7 +141,7 @@ async def _hand_over(run: Run) -> None:
 
 def encode(text: str) -> bytes:
     """The answer as JSON in UTF-8. Raises UnicodeEncodeError for half a surrogate pair."""
-    return _JSON.encode({"answer": text}).encode("utf-8")
+    return f'{{"answer": {encode_basestring(text)}}}'.encode()
 
 
 async def _write_state(run: Run) -> None:
