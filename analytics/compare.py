@@ -78,6 +78,8 @@ def _load(store: Store, side: Side, stage: str | None) -> pd.DataFrame:
     if found is None:
         sample = _sample(store, text, stage, {**bounds, **values})
         found = store.read(text, stage=stage or "", sample=sample, **bounds, **values)
+    # What the sides differ in by intent cannot be matched on.
+    found = found.assign(**{name: "" for name in side.where if name in MATCHED})
     return found if len(found) else pd.DataFrame(columns=["at_ns", "duration_ns", "failed", *MATCHED, "version", *WORK])
 
 
@@ -116,7 +118,9 @@ def _cells(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     for name in WORK:
         values = both[name].astype(float)
         if values.notna().any() and values.nunique() > 1:
-            keys = keys + "\x1f" + np.floor(np.log2(1 + values.clip(lower=0))).fillna(-1).astype(int).astype(str)
+            keys = (
+                keys + "\x1f" + values.clip(lower=0).add(1).map(np.log2).floordiv(1).fillna(-1).astype(int).astype(str)
+            )
     return keys.iloc[: len(a)].set_axis(a.index), keys.iloc[len(a) :].set_axis(b.index)
 
 

@@ -79,7 +79,7 @@ class Sample:
     blocks: Ints
 
 
-def bootstrap_quantiles(sample: Sample, levels: Floats, rounds: int = 400, seed: int = SEED) -> tuple[Floats, Floats]:
+def bootstrap_quantiles(sample: Sample, levels: Floats, rounds: int = 200, seed: int = SEED) -> tuple[Floats, Floats]:
     """Quantiles (k,) and their bootstrap replicates (rounds, k), drawing whole blocks (Cameron, Gelbach & Miller 2008), or
     single values where there are fewer than 10 blocks."""
     order = np.argsort(sample.values, kind="stable")
