@@ -14,7 +14,16 @@ from typing import Any, NoReturn
 from ingest import settings as settings_room
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
-from ui import commands_act, commands_data, commands_explain, commands_find, commands_look, commands_run, commands_store
+from ui import (
+    commands_act,
+    commands_data,
+    commands_explain,
+    commands_find,
+    commands_letters,
+    commands_look,
+    commands_run,
+    commands_store,
+)
 from ui.command import DONE, FAILED, USAGE, Command
 
 
@@ -53,6 +62,7 @@ STACK = Command(
 COMMANDS: tuple[Command, ...] = (
     *commands_run.COMMANDS,
     *commands_data.COMMANDS,
+    *commands_letters.COMMANDS,
     *commands_find.COMMANDS,
     *commands_look.COMMANDS,
     *commands_explain.COMMANDS,

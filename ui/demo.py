@@ -31,6 +31,7 @@ LIVE_RPS = 2.0
 FOREVER_S = 7 * 86_400.0
 MARK = "stagescope-demo"
 LOOK_S = 0.5
+FIRST_LOOK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,44 +46,64 @@ class Options:
 def run_demo(settings: Settings, options: Options) -> int:
     """Run the whole story; returns an exit code."""
     began = time.monotonic()
-
-    def tell(line: str) -> None:
-        print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
-
     fresh = _prepare(settings, options.keep)
+    watch = ("--every", "15s", "--last", BACK, "--no-alerts")
     with until_told_to_stop() as stop, ExitStack() as stack:
-        running = stack.enter_context(
-            node(settings, pages=options.pages, watch=("--every", "15s", "--last", BACK, "--no-alerts"))
-        )
-        tell(
-            f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}, data in {running.folder}"
-        )
+        running = stack.enter_context(node(settings, pages=options.pages, watch=watch))
+        story = Story(running, stop, began)
+        story.tell(f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}")
         length = f"{options.seconds or FOREVER_S:g}"
         stack.enter_context(_stack(running, "live", "--seconds", length, "--rps", f"{LIVE_RPS:g}"))
-        tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
-        seen = _Seen(running, tell)
+        story.tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
         if fresh:
-            with _stack(running, "max") as history:
-                tell("two weeks of history are being made on virtual time and sent over OTLP …")
-                _until(lambda: seen.look() or history.poll() is not None, running, stop)
-                _until(lambda: history.poll() is not None, running, stop)
-            if stop.is_set():
-                return DONE
-            if history.returncode:
-                raise StagescopeError(f"making the history failed with {history.returncode}; the reason stands above")
-            tell("history is in")
-        _until(seen.look, running, stop)
+            story.history()
+        patience = time.monotonic() + FIRST_LOOK_S
+        story.until(lambda: story.seen() or time.monotonic() > patience)
         if options.seconds is not None:
             ends = began + options.seconds
-            _until(lambda: time.monotonic() >= ends, running, stop)
-        if stop.is_set():
-            return DONE
-        tell("looking at everything once more …")
-        _report(running, settings)
-        if options.seconds is None:
+            story.until(lambda: time.monotonic() >= ends)
+        if not stop.is_set():
+            story.tell("looking at everything once more …")
+            _report(running, settings)
+        if options.seconds is None and not stop.is_set():
             print("\nthe stack keeps running; Ctrl-C stops", flush=True)
-            _until(lambda: False, running, stop)
+            story.until(lambda: False)
     return DONE
+
+
+class Story:
+    """What happens between start and end, told with the time since the start."""
+
+    def __init__(self, running: Node, stop: threading.Event, began: float) -> None:
+        self._running, self._stop, self._began = running, stop, began
+        self._first_told = False
+
+    def tell(self, line: str) -> None:
+        print(f"{time.monotonic() - self._began:6.1f} s  {line}", flush=True)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait for `done`, or for a person to stop us, keeping `up` healthy meanwhile."""
+        while not done() and not self._stop.wait(LOOK_S):
+            self._running.look()
+
+    def seen(self) -> bool:
+        """True once there is a finding; the first is told."""
+        if not self._first_told and (found := run.latest(self._running.store)):
+            self._first_told = True
+            self.tell(f"first finding: {text.printable(found[0].title)} [{found[0].cause}]")
+        return self._first_told
+
+    def history(self) -> None:
+        """Two weeks on virtual time, sent like any traffic. Raises StagescopeError when the stack failed."""
+        with _stack(self._running, "max") as history:
+            self.tell("two weeks of history are being made on virtual time and sent over OTLP …")
+            self.until(lambda: self.seen() or history.poll() is not None)
+            self.until(lambda: history.poll() is not None)
+        if self._stop.is_set():
+            return
+        if history.returncode:
+            raise StagescopeError(f"making the history failed with {history.returncode}; the reason stands above")
+        self.tell("history is in")
 
 
 def _prepare(settings: Settings, keep: bool) -> bool:
@@ -122,26 +143,6 @@ def _stack(running: Node, speed: str, *more: str) -> Iterator[subprocess.Popen[b
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _until(done: Callable[[], bool], running: Node, stop: threading.Event) -> None:
-    """Wait for `done`, or for a person to stop us, keeping `up` healthy meanwhile."""
-    while not done() and not stop.wait(LOOK_S):
-        running.look()
-
-
-class _Seen:
-    """Tells of the first finding, once."""
-
-    def __init__(self, running: Node, tell: Callable[[str], None]) -> None:
-        self._running, self._tell, self._found = running, tell, False
-
-    def look(self) -> bool:
-        """True once there is a finding."""
-        if not self._found and (found := run.latest(self._running.store)):
-            self._found = True
-            self._tell(f"first finding: {text.printable(found[0].title)} [{found[0].cause}]")
-        return self._found
 
 
 def _report(running: Node, settings: Settings) -> None:

@@ -88,14 +88,7 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
         embedded = start_embedded(store, meter, options(settings))
         stack.callback(embedded.stop)
         receiver = stack.enter_context(Receiver(settings, embedded.sink, meter))
-        builder, ended = building(store, settings), threading.Event()
-        thread = threading.Thread(target=builder.run, args=(ended,), name=builder.name, daemon=True)
-        thread.start()
-        stack.callback(thread.join, 30)
-        stack.callback(ended.set)
-        if settings.scrape or scrape.has_gpu():
-            scraper = scrape.build(settings, embedded.sink)
-            threading.Thread(target=scraper.run, args=(ended,), name="scrape", daemon=True).start()
+        thread = _threads(settings, store, embedded, stack)
         children = _children(settings, pages=pages, watch=watch)
         for child in children:
             child.start()
@@ -113,6 +106,20 @@ def node(settings: Settings, *, pages: bool = True, watch: Sequence[str] | None 
             thread,
             children,
         )
+
+
+def _threads(settings: Settings, store: Store, embedded: Embedded, stack: ExitStack) -> threading.Thread:
+    """Start what runs beside the pipeline and ends with `stack`; returns the builder of stage runs."""
+    ended = threading.Event()
+    builder = building(store, settings)
+    thread = threading.Thread(target=builder.run, args=(ended,), name=builder.name, daemon=True)
+    thread.start()
+    stack.callback(thread.join, 30)
+    stack.callback(ended.set)
+    if settings.scrape or scrape.has_gpu():
+        scraper = scrape.build(settings, embedded.sink)
+        threading.Thread(target=scraper.run, args=(ended,), name="scrape", daemon=True).start()
+    return thread
 
 
 def endpoint_host(host: str) -> str:
