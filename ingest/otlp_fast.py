@@ -6,7 +6,7 @@ Must stay true: what `sift` does not call odd is what cleaning neither changes n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,9 +18,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ingest.limits import LAST_NS, Limits
 from ingest.otlp_clean import NO_SPAN, NO_TRACE, Tally, clean_attributes, clean_span
 from ingest.otlp_merged import heads, merged, merged_span
-from ingest.otlp_wire import Careful, field, fields
+from ingest.otlp_wire import LENGTH_DELIMITED, Careful, field, fields, long_size
 
-RESOURCE_SPANS, RESOURCE, SCOPE_SPANS, SCOPE, SPANS = 1, 1, 2, 1, 2  # field numbers on the way down to a span
+RESOURCE_SPANS, RESOURCE, SCOPE_SPANS = 1, 1, 2  # field numbers on the way down to a span
+SCOPE_TAG, SPANS_TAG = 1 << 3 | LENGTH_DELIMITED, 2 << 3 | LENGTH_DELIMITED
 
 # An attribute's value (field 2) that begins with an array (field 5) or a map (field 6); other bytes may look like it.
 NESTED_VALUE = re.compile(rb"\x12[\x80-\xff]{0,4}[\x00-\x7f][*2]")
@@ -48,34 +49,24 @@ def sift(body: bytes, limits: Limits) -> Sifted | None:
     All attributes are merged into one while parsing: that checks every text for UTF-8 and shows whether any of them is
     nested, at a fraction of the cost of reading them.
     """
+    around: list[Part] = []
+    starts: list[int] = []
+    ends: list[int] = []
     try:
-        parts = list(_parts(body))
+        _lay_out(body, around, starts, ends)
         whole = merged().FromString(body)
         seen = heads().FromString(body)
     except (DecodeError, Careful, IndexError):
         return None
-    around, inside = _nested_somewhere(whole)
+    outside, inside = _nested_somewhere(whole)
     late = any(event.time_unix_nano > LAST_NS for event in whole.resource_spans.scope_spans.spans.events)
-    odd, count, careless_bytes = [], 0, limits.careless_bytes
-    rest = iter(parts)
-    for resource in seen.resource_spans:
-        for scope in resource.scope_spans:
-            for span in scope.spans:
-                for part in rest:
-                    if part.kind is Span:
-                        break
-                    if around or part.end - part.start > careless_bytes:
-                        odd.append(part)
-                count += 1
-                if (
-                    part.end - part.start > careless_bytes
-                    or not _plain(span)
-                    or late
-                    or (inside and _may_be_nested(body, part.start, part.end))
-                ):
-                    odd.append(part)
-    odd += rest
-    return Sifted(count, odd)
+    careless_bytes = limits.careless_bytes
+    odd = [part for part in around if outside or part.end - part.start > careless_bytes]
+    spans = (span for resource in seen.resource_spans for scope in resource.scope_spans for span in scope.spans)
+    for span, start, end in zip(spans, starts, ends, strict=True):
+        if late or end - start > careless_bytes or not _plain(span) or (inside and _may_be_nested(body, start, end)):
+            odd.append(Part(Span, start, end))
+    return Sifted(len(starts), odd)
 
 
 def mend(body: bytes, sifted: Sifted, tally: Tally) -> bytes:
@@ -95,9 +86,12 @@ def mend(body: bytes, sifted: Sifted, tally: Tally) -> bytes:
     return _rebuild(body, changed) if tally.changed else body
 
 
-def spans_in(body: bytes) -> Iterator[tuple[int, int]]:
+def spans_in(body: bytes) -> list[tuple[int, int]]:
     """(first byte, end) of each span of a request in the usual layout. Raises Careful."""
-    return ((part.start, part.end) for part in _parts(body) if part.kind is Span)
+    starts: list[int] = []
+    ends: list[int] = []
+    _lay_out(body, [], starts, ends)
+    return list(zip(starts, ends, strict=True))
 
 
 def _plain(span: Any) -> bool:
@@ -139,20 +133,39 @@ def _nested(attribute: Any) -> bool:
     return bool(value.HasField("array_value") or value.HasField("kvlist_value"))
 
 
-def _parts(body: bytes) -> Iterator[Part]:
-    """Resources, scopes and spans in the order of their bytes."""
+def _lay_out(body: bytes, around: list[Part], starts: list[int], ends: list[int]) -> None:
+    """Find the resources and scopes (`around`) and the spans, in the order of their bytes."""
     for number, _, start, end in fields(body, 0, len(body)):
         if number != RESOURCE_SPANS:
             raise Careful
         for inner, _, inner_start, inner_end in fields(body, start, end):
-            if inner == RESOURCE:
-                yield Part(Resource, inner_start, inner_end)
-            elif inner == SCOPE_SPANS:
-                for item, _, item_start, item_end in fields(body, inner_start, inner_end):
-                    if item == SPANS:
-                        yield Part(Span, item_start, item_end)
-                    elif item == SCOPE:
-                        yield Part(InstrumentationScope, item_start, item_end)
+            if inner == SCOPE_SPANS:
+                _lay_out_scope(body, inner_start, inner_end, around, starts, ends)
+            elif inner == RESOURCE:
+                around.append(Part(Resource, inner_start, inner_end))
+
+
+def _lay_out_scope(body: bytes, at: int, end: int, around: list[Part], starts: list[int], ends: list[int]) -> None:
+    """As `fields`, written out because it runs once a span."""
+    while at < end:
+        tag, size = body[at], body[at + 1]
+        at += 2
+        if size > 127:
+            more = body[at]
+            at += 1
+            size = size & 127 | more << 7
+            if more > 127:
+                size, at = long_size(body, at, size & 0x3FFF)
+        if tag == SPANS_TAG:
+            starts.append(at)
+            ends.append(at + size)
+        elif tag == SCOPE_TAG:
+            around.append(Part(InstrumentationScope, at, at + size))
+        elif tag & 7 != LENGTH_DELIMITED or tag > 127:
+            raise Careful
+        at += size
+    if at != end:
+        raise Careful
 
 
 def _rebuild(body: bytes, changed: Mapping[int, bytes | None]) -> bytes:

@@ -22,18 +22,22 @@ def fields(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, i
             raise Careful
         start += 2
         if size > 127:
-            size, shift = size & 127, 7
-            while True:
-                more = body[start]
-                start += 1
-                size |= (more & 127) << shift
-                if more < 128:
-                    break
-                shift += 7
+            size, start = long_size(body, start, size & 127, 7)
         yield tag >> 3, first, start, start + size
         start += size
     if start != end:
         raise Careful
+
+
+def long_size(body: bytes, at: int, size: int, shift: int = 14) -> tuple[int, int]:
+    """The rest of a number whose first `shift` bits are `size`, and where it ends."""
+    while True:
+        more = body[at]
+        at += 1
+        size |= (more & 127) << shift
+        if more < 128:
+            return size, at
+        shift += 7
 
 
 def field(number: int, value: bytes) -> bytes:
