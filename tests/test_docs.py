@@ -49,7 +49,7 @@ def test_commands_in_examples_exist(path: Path) -> None:
     known = {command.words for command in cli.COMMANDS} | {
         words.split()[0] for words in (c.words for c in cli.COMMANDS)
     }
-    named = re.findall(r"(?:^|`|bin/)stagescope ([a-z-]+)", path.read_text(), re.MULTILINE)
+    named = re.findall(r"(?:^|`|bin/)stagescope ([a-z0-9-]+)", path.read_text(), re.MULTILINE)
     assert set(named) <= known
 
 
