@@ -106,11 +106,15 @@ class _Compiler:
         span = [codes_sql(layer, "SpanAttributes", 0) for layer in layers]
         resource = [codes_sql(layer, "ResourceAttributes", SLOTS // 2) for layer in layers]
         values = ["mapValues(SpanAttributes)"] * len(layers) + ["mapValues(ResourceAttributes)"] * len(layers)
-        known = "arraySort(i -> _codes[i], arrayFilter((i, c, v) -> c > 0 AND v != '', arrayEnumerate(_codes), _codes, _values))"
+        wanted = "c > 0 AND v != ''"
+        # Whole arrays side by side: an array that a lambda captures is copied once for each element.
         return [
             {"_codes": f"arrayConcat({', '.join(span + resource)})", "_values": f"arrayConcat({', '.join(values)})"},
-            {"_known": known},
-            {"_c": "arrayMap(i -> _codes[i], _known)", "_v": "arrayMap(i -> _values[i], _known)"},
+            {
+                "_fc": f"arrayFilter((c, v) -> {wanted}, _codes, _values)",
+                "_fv": f"arrayFilter((v, c) -> {wanted}, _values, _codes)",
+            },
+            {"_c": "arraySort(_fc)", "_v": "arraySort((v, c) -> c, _fv, _fc)"},
             {"_f": f"arrayMap(c -> toUInt16(intDiv(c, {SLOTS})), _c)"},
             *self.named_levels,
         ]
@@ -275,11 +279,17 @@ class _Compiler:
         scales = {number * SLOTS + place + shift: scale for name, number in self.evidence.items()
                   for place, scale in enumerate(unit_scales(name, self.rules.evidence[name])) for shift in (0, SLOTS // 2) if scale != 1}  # fmt: skip
         codes, factors = [*scales] or [0], [*scales.values()] or [1.0]
-        chosen = f"arrayFilter((i, f) -> f BETWEEN {low} AND {high} AND indexOf(_f, f) = i, arrayEnumerate(_f), _f)"
-        number = (
-            "multiIf(lower(_v[i]) IN ('true', 'yes'), 1., lower(_v[i]) IN ('false', 'no'), 0., "
-            f"toFloat64OrNull(_v[i]) * transform(_c[i], {codes}, {factors}, 1.))"
+        within = f"f BETWEEN {low} AND {high} AND u = 1"
+        uniq = "arrayEnumerateUniq(_f)"
+        facts, texts, marks = (
+            f"arrayFilter(({', '.join(dict.fromkeys((first, 'f', 'u')))}) -> {within}, {', '.join(dict.fromkeys((column, '_f', uniq)))})"
+            for first, column in (("f", "_f"), ("v", "_v"), ("c", "_c"))
         )
-        name = f"transform(_f[i], {[*names]}, {[*names.values()]}, '')"
-        pairs = f"arrayFilter(p -> isFinite(ifNull(p.2, nan)), arrayMap(i -> ({name}, {number}), {chosen}))"
-        return f"CAST(arrayMap(p -> (p.1, assumeNotNull(p.2)), {pairs}), 'Map(LowCardinality(String), Float64)')"
+        number = (
+            "multiIf(lower(v) IN ('true', 'yes'), 1., lower(v) IN ('false', 'no'), 0., "
+            f"toFloat64OrNull(v) * transform(c, {codes}, {factors}, 1.))"
+        )
+        name = f"transform(f, {[*names]}, {[*names.values()]}, '')"
+        pairs = f"arrayMap((f, v, c) -> ({name}, {number}), {facts}, {texts}, {marks})"
+        known = f"arrayFilter(p -> isFinite(ifNull(p.2, nan)), {pairs})"
+        return f"CAST(arrayMap(p -> (p.1, assumeNotNull(p.2)), {known}), 'Map(LowCardinality(String), Float64)')"

@@ -85,9 +85,10 @@ def mapped(store: Store) -> Mapped:
         ("llm_request", {"gen_ai.usage.prompt_tokens": "12"}, "llm_request", "generate"),
         ("GET /users/{id}", {"http.request.method": "GET"}, "GET /users/{id}", "other"),
         ("GET", {"http.method": "GET", "http.route": "/route/:id"}, "GET /route/:id", "other"),
+        ("post /oauth/check_token", {}, "post /oauth/check_token", "other"),
+        ("orchestrate_tools", {}, "orchestrate_tools", "agent"),
         ("SELECT shop", {"db.system": "postgresql"}, "SELECT shop", "fetch"),
         ("jobs receive", {"messaging.system": "kafka", "messaging.operation.type": "receive"}, "jobs receive", "wait"),
-        ("frobnicate", {}, "frobnicate", "other"),
         ("", {}, "(unnamed)", "other"),
     ],
 )
@@ -295,7 +296,5 @@ def test_missing_file_and_empty_file(tmp_path: Path, mapped: Mapped) -> None:
     assert (row.Stage, row.Kind, row.Evidence) == ("GET /x/{n}", "other", {})
 
 
-def test_budgets_are_there_for_what_has_one() -> None:
-    loaded = mapping.load()
-    assert loaded.budgets["decide"] == 400.0
-    assert loaded.needs["prompt_tokens_per_item"] == 40.0
+def test_budgets_and_needs() -> None:
+    assert (mapping.load().budgets["decide"], mapping.load().needs["prompt_tokens_per_item"]) == (400.0, 40.0)
