@@ -106,3 +106,51 @@ def test_a_request_over_a_hundred_days_is_stored(store: Store) -> None:
     )
     assert write(store, [Message(log.TRACES, 0, 0, body)], "t9").stored == 150
     assert store.value("SELECT uniqExact(toDate(Timestamp)) FROM otel_traces") == 150
+
+
+COLLECTOR_TABLE = """
+CREATE TABLE otel_traces (Timestamp DateTime64(9), TraceId String, SpanId String, ParentSpanId String, TraceState String,
+    SpanName LowCardinality(String), SpanKind LowCardinality(String), ServiceName LowCardinality(String),
+    ResourceAttributes Map(LowCardinality(String), String), ScopeName String, ScopeVersion String,
+    SpanAttributes Map(LowCardinality(String), String), Duration UInt64, StatusCode LowCardinality(String), StatusMessage String,
+    Events Nested (Timestamp DateTime64(9), Name LowCardinality(String), Attributes Map(LowCardinality(String), String)),
+    Links Nested (TraceId String, SpanId String, TraceState String, Attributes Map(LowCardinality(String), String)))
+ENGINE = MergeTree PARTITION BY toDate(Timestamp) ORDER BY (ServiceName, SpanName, toDateTime(Timestamp))
+"""
+
+
+def test_a_table_that_a_collector_made_is_read_and_written(opened: Store) -> None:
+    location = str(opened.location.folder)
+    opened.command("DROP TABLE otel_traces")
+    opened.command(COLLECTOR_TABLE)
+    opened.command(
+        "INSERT INTO otel_traces (Timestamp, TraceId, SpanId, SpanAttributes) VALUES ('2026-01-02 03:04:05', 'aa', 'bb', {'k': 'v'})"
+    )
+    with Store.open(location) as store:
+        rows = store.read("SELECT toString(IngestedAt) AS at, Marks, SpanAttributeItems FROM otel_traces")
+        assert (rows["at"][0], rows["Marks"][0], list(rows["SpanAttributeItems"][0])) == (
+            "2026-01-02 03:04:05.000",
+            "",
+            ["k=v"],
+        )
+        assert write(store, [Message(log.TRACES, 0, 0, spans(1, 2))], "t10").stored == 2
+        assert store.value("SELECT count() FROM otel_traces") == 3
+
+
+def test_attributes_are_found_by_value_before_and_after_merging(opened: Store) -> None:
+    opened.command("DROP TABLE otel_traces")
+    with Store.open(str(opened.location.folder)) as store:
+        request = span_request(1)
+        request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="user.id").value.string_value = "ann"
+        write(
+            store,
+            [Message(log.TRACES, 0, 0, request.SerializeToString()), Message(log.TRACES, 0, 1, spans(1, 100))],
+            "t11",
+        )
+        write(store, [Message(log.TRACES, 0, 2, spans(101, 100))], "t12")
+        find = "SELECT count() FROM otel_traces WHERE has(SpanAttributeItems, 'user.id=ann')"
+        assert store.value(find) == 1
+        store.command("OPTIMIZE TABLE otel_traces FINAL")
+        assert store.value(find) == 1
+        used = store.read(f"EXPLAIN indexes = 1 {find}").to_string()
+        assert "idx_span_items" in used
