@@ -112,7 +112,8 @@ def _subject(row: dict[Any, Any]) -> dict[str, str]:
 def _title(row: dict[Any, Any], scene: scenes.Scene | None) -> str:
     where = f"{row['stage']}" + (f" ({row['tool']})" if row["tool"] and row["tool"] != row["stage"] else "")
     what = scene.title[:1].upper() + scene.title[1:] if scene else "Failure of a new kind"
-    return f"{what} at {where}: {row['label']}"
+    label = str(row["label"]).removesuffix(f" [tool={row['tool']}]")
+    return f"{what} at {where}: {label}"
 
 
 def _severity(share: float, trend: str) -> str:
@@ -129,12 +130,13 @@ def _evidence(row: dict[Any, Any], data: Data, scene: scenes.Scene | None) -> tu
         Evidence("failed requests", float(count), "requests", 0.0),
         Evidence("share of requests", 100.0 * count / max(1, data.requests, count), "%", 0.1),
         Evidence("failed stage runs", float(row["events"]), "runs"),
-        Evidence("answered all the same", float(row["recovered"]), "requests"),
         Evidence("trend", str(row["trend"]) + _change(row["change"])),
         Evidence("first seen", iso(_moment(row["first_seen"]))),
         Evidence("error type", str(row["error_type"]) or "not given"),
         Evidence("message", str(row["example"])[:300]),
     ]
+    if int(row["recovered"]):
+        facts.append(Evidence("answered all the same", float(row["recovered"]), "requests"))
     facts += [
         Evidence(
             f"set apart by {item['name']}", str(item["value"]), f"{item['share']:.0%} of these", f"{item['usual']:.0%}"

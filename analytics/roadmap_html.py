@@ -1,4 +1,4 @@
-"""The roadmap as one HTML file: no script, no font, no picture from elsewhere; prints on two pages.
+"""The roadmap as one HTML file: no script, no font, no picture from elsewhere; breaks between items in print.
 
 Must stay true: every text that came from outside is escaped.
 """
@@ -35,6 +35,7 @@ code{font:.88em ui-monospace,"SF Mono",Menlo,Consolas,monospace;background:var(-
 table{border-collapse:collapse;width:100%;font-size:.93rem}
 th{text-align:left;color:var(--soft);font-weight:500;border-bottom:1px solid var(--line);padding:.35rem .7rem .35rem 0;white-space:nowrap}
 td{border-bottom:1px solid var(--line);padding:.5rem .7rem .5rem 0;vertical-align:top;overflow-wrap:anywhere}
+td.s{white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .better{color:var(--good)}.worse{color:var(--bad)}.thin{color:var(--soft)}
 @media (max-width:36rem){dl{grid-template-columns:1fr;gap:.1rem}dt{margin-top:.4rem}}
@@ -97,7 +98,7 @@ def _fact(fact: object) -> str:
         if expected is None
         else f" (in order: {expected:,.4g})"
         if isinstance(expected, int | float)
-        else f" ({expected})"
+        else f" (usually {expected})"
     )
     return escape(f"{getattr(fact, 'name', '')}: {text} {unit}".rstrip() + usual)
 
@@ -114,8 +115,8 @@ def _before(roadmap: Roadmap) -> str:
     if not roadmap.before:
         return "<p>Nothing was on the roadmap of the week before.</p>"
     rows = "".join(
-        f"<tr><td>{escape(item.item.finding.title)}</td><td>{escape(item.item.owner or 'not assigned')}</td>"
-        f"<td class={item.verdict}>{VERDICTS[item.verdict]}</td><td>{escape(item.text)}</td></tr>"
+        f"<tr><td>{escape(item.item.finding.title)}</td><td class=s>{escape(item.item.owner or 'not assigned')}</td>"
+        f"<td class='s {item.verdict}'>{VERDICTS[item.verdict]}</td><td>{escape(item.text)}</td></tr>"
         for item in roadmap.before
     )
     return f"<div class=wide><table><tr><th>Item<th>Owner<th>Result<th>Measured</tr>{rows}</table></div>"
@@ -124,8 +125,8 @@ def _before(roadmap: Roadmap) -> str:
 def _then(roadmap: Roadmap) -> str:
 
     rows = "".join(
-        f"<tr><td class=n>{item.rank}</td><td>{escape(item.finding.title)}</td><td>{escape(item.owner or 'not assigned')}</td>"
-        f"<td>{item.finding.effort}</td><td class=n>{item.users or item.requests:,}</td><td class=n>{span(item.lost_seconds)}</td></tr>"
+        f"<tr><td class=n>{item.rank}</td><td>{escape(item.finding.title)}</td><td class=s>{escape(item.owner or 'not assigned')}</td>"
+        f"<td class=s>{item.finding.effort}</td><td class=n>{item.users or item.requests:,}</td><td class=n>{span(item.lost_seconds)}</td></tr>"
         for item in roadmap.then
     )
     return (

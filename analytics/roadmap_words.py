@@ -23,7 +23,9 @@ def summary(roadmap: Roadmap) -> str:
     users = max(item.users for item in roadmap.top)
     hit = f"; the widest of them hits {users:,} users" if users else ""
     count = "The change below wins" if len(roadmap.top) == 1 else f"The {len(roadmap.top)} changes below win"
-    return f"{head} {count} back up to {span(lost)} of user time{hit}."
+    failing = sum(item.requests for item in roadmap.top if item.finding.kind == "failure")
+    answer = f" and answer up to {failing:,} requests that now fail" if failing else ""
+    return f"{head} {count} back up to {span(lost)} of user time{answer}{hit}."
 
 
 def span(seconds: float) -> str:
