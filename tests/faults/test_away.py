@@ -27,11 +27,11 @@ from tests.faults.processes import Process
 from tests.faults.test_kill_consumer import group_url
 from tests.kafka_broker import Broker, need_local_kafka
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a busy machine is slow, not wrong
 QUICK = Batch(max_bytes=100_000, linger_s=0.05)
 
 
-def until(reached: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def until(reached: Callable[[], bool], timeout_s: float = 240.0) -> None:
     """Wait for a condition; fails when it does not come."""
     finish = time.monotonic() + timeout_s
     while not reached():
@@ -39,7 +39,7 @@ def until(reached: Callable[[], bool], timeout_s: float = 60.0) -> None:
         threading.Event().wait(0.05)
 
 
-def send(sink: Sink, numbers: range, tries_s: float = 60.0) -> None:
+def send(sink: Sink, numbers: range, tries_s: float = 200.0) -> None:
     """Append each request until it is taken, as a client does."""
     for number in numbers:
         for topic, value in ((TRACES, spans(number)), (LOGS, logs(number))):
