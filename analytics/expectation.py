@@ -19,7 +19,7 @@ from analytics.slow_stage import Stage
 
 KNOWN_SHARE = 0.8
 FIT_ROWS = 4_000
-MIN_TOOL_RUNS = 60
+MIN_TOOL_RUNS, FEW_TOOL_RUNS = 60, 8
 MIN_PEERS = 2
 PRIOR_STRENGTH = 0.02
 # How far q25 of ln(time / justified) may lie above the centre before the stage is bad as a whole, by reference.
@@ -34,7 +34,7 @@ ALWAYS_ON = 0.6
 MARKED_LIMIT = math.log(1.3)
 MAX_REACH = 4.0
 # Below this a hop is near, however its neighbours are.
-NEAR_GAP_MS = 10.0
+NEAR_GAP_MS = 15.0
 # Shares of peak arithmetic and of peak bandwidth that serving engines reach in prefill and decode.
 PREFILL_SHARE, DECODE_SHARE = 0.4, 0.7
 # ms a call, ms a prompt token, ms an output token on typical hardware of the tier; only their proportion is used once a model of
@@ -111,7 +111,8 @@ def _expect(stage: Stage, stages: Sequence[Stage], bad: frozenset[str], need: Ne
 def _against(stage: Stage, peers: Sequence[Stage], columns: Sequence[int], prior: Array) -> Expectation:
     found = _fit(peers, columns, prior, PRIOR_STRENGTH)
     others = [_logs(peer, found, columns) for peer in peers]
-    centre = float(np.median([np.quantile(logs, 0.25) for logs in others]))
+    levels = [float(np.quantile(logs, 0.25)) for logs in others]
+    centre = min(levels) if stage.kind == "gap" else float(np.median(levels))
     spread = float(np.median([lower_spread(logs) for logs in others]))
     return _judge(stage, Reference("peers", found, columns, centre, spread, tuple(peer.label for peer in peers)))
 
@@ -139,7 +140,7 @@ def _alone(stage: Stage, need: Needs) -> Expectation:
     ]
     own = _judge(stage, Reference("self", _fit([stage], columns, None, 0.0), columns))
     budget = need.budget_ms.get(stage.kind)
-    if budget is None or stage.kind in ("agent", "gap", "other") or stage.known_share < KNOWN_SHARE:
+    if budget is None or stage.kind in ("agent", "other") or stage.known_share < KNOWN_SHARE:
         return own
     level = float(np.quantile(np.log(stage.service_ms / budget), 0.25))
     if level <= LEVEL_LIMIT["budget"]:
@@ -150,15 +151,16 @@ def _alone(stage: Stage, need: Needs) -> Expectation:
 
 
 def _tools(stage: Stage) -> Expectation:
-    """Each tool has a pace of its own: one fit a tool with enough runs, one for all the others together."""
+    """Each tool has a pace of its own: one fit a tool (to its calls alone where they are few), one for the rarest together."""
     names, counts = np.unique(stage.tools, return_counts=True)
-    big = {str(name) for name, count in zip(names, counts, strict=True) if count >= MIN_TOOL_RUNS}
+    big = {str(name) for name, count in zip(names, counts, strict=True) if count >= FEW_TOOL_RUNS}
     label = np.array([name if name in big else "" for name in stage.tools.tolist()])
     justified = np.ones(len(label))
     rates_of: dict[str, Array] = {}
     for name in sorted(set(label.tolist())):
         rows = np.flatnonzero(label == name)
-        columns = [c for c in TOOL_COLUMNS if c == 0 or float(stage.work[rows, c].std()) > 0]
+        enough = len(rows) >= MIN_TOOL_RUNS
+        columns = [c for c in TOOL_COLUMNS if c == 0 or (enough and float(stage.work[rows, c].std()) > 0)]
         found = rates(stage.work[rows][:, columns], stage.service_ms[rows], np.ones(len(rows)))
         full = np.zeros(6)
         full[np.array(columns)] = found

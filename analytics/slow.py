@@ -26,7 +26,7 @@ MIN_TRACES = 200
 MIN_LOSS_MS = 10.0
 MIN_LOSS_SHARE = 0.015
 HIT_SHARE, HIT_DEPTH = 0.03, 0.08
-OWN_SHARE, OWN_LOSS_MS, MIN_HITS = 0.25, 20.0, 60
+OWN_SHARE, UNKNOWN_OWN_SHARE, OWN_LOSS_MS, MIN_HITS = 0.25, 0.5, 20.0, 60
 SECOND_SHARE = 0.4
 EXAMPLES = 5
 
@@ -103,12 +103,8 @@ def _worth(traffic: Traffic, loss: Loss, cause: str, share: float) -> bool:
     if float(deep.sum()) * stage.weight / traffic.traces >= HIT_SHARE:
         return True
     usual = loss.expected.usual_ms * stage.on_path
-    hit = (lost > OWN_SHARE * usual) & (lost > OWN_LOSS_MS)
-    return (
-        cause != "unknown"
-        and float(hit.sum()) * stage.weight / traffic.traces >= HIT_SHARE
-        and int(hit.sum()) >= MIN_HITS
-    )
+    hit = (lost > (UNKNOWN_OWN_SHARE if cause == "unknown" else OWN_SHARE) * usual) & (lost > OWN_LOSS_MS)
+    return float(hit.sum()) * stage.weight / traffic.traces >= HIT_SHARE and int(hit.sum()) >= MIN_HITS
 
 
 def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple[str, ...]) -> Finding:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analytics.slow_stage import Array, Flags, Stage
 
-MIN_SLICE = 30
+MIN_SLICE, MIN_TOOL_SLICE = 30, 60
 MAX_VALUES = 12
 USUAL_SPREAD = 0.05
 USUAL_HOST_SPREAD = 0.08
@@ -130,7 +130,8 @@ def _places(stage: Stage) -> list[Feature]:
         names, counts = np.unique(values, return_counts=True)
         keep = [str(name) for _, name in sorted(zip(-counts, names, strict=True))[:MAX_VALUES]]
         masks = {name: values == name for name in keep}
-        means = {name: float(np.median(logs[mask])) for name, mask in masks.items() if mask.sum() >= MIN_SLICE}
+        least = MIN_TOOL_SLICE if column == "tool" else MIN_SLICE
+        means = {name: float(np.median(logs[mask])) for name, mask in masks.items() if mask.sum() >= least}
         for name, mask in masks.items():
             if name and name in means and len(means) > 1:
                 spread = (

@@ -18,6 +18,8 @@ from analytics.slow_stage import Array
 
 MIN_EFFECT = math.log(1.10)
 HOST_EFFECT = math.log(1.25)
+# A stretch of time has no mechanism behind it: days drift by some ten per cent on their own.
+TIME_EFFECT = math.log(1.3)
 MIN_Z = 3.5
 MAX_CHOSEN = 6
 MIN_BLOCKS = 3
@@ -76,7 +78,7 @@ def _enters(feature: Feature, effect: float, z: float, blocks: npt.NDArray[np.in
     if feature.group == "load":
         low, high = np.quantile(feature.values, (0.1, 0.9))
         return bool(z > MIN_Z and effect * (high - low) >= MIN_EFFECT)
-    least = HOST_EFFECT if feature.group == "host" else MIN_EFFECT
+    least = {"host": HOST_EFFECT, "time": TIME_EFFECT}.get(feature.group, MIN_EFFECT)
     return z > MIN_Z and effect >= least and len(np.unique(blocks[feature.on])) >= MIN_BLOCKS
 
 
