@@ -148,47 +148,29 @@ def walk(store: Store, finding: Finding) -> list[tuple[str, str, bool | None]]:
     ).iloc[0]
     if not int(row["n"]):
         return []
-    cause = finding.cause
-    cache = (
-        f"KV cache usage {float(row['kv']):.2f} (median of {int(row['kvs'])}), limit 0.92",
-        float(row["kv"]) > 0.92,
-    )
-    down = (
-        f"p95 of the failing stage {float(row['p95']):.2f} s, {float(row['tooled']):.0%} in tool calls",
-        cause == "slow_dependency",
-    )
-    size = (
-        f"payload {float(row['bytes'] or 0) / 1000:,.1f} kB (median of {int(row['sized'])}), limit 500 kB",
-        cause == "payload",
-    )
-    lock = (
-        f"lock wait {float(row['lock']):,.0f} ms (median of {int(row['locks'])}), limit 3,000 ms",
-        float(row["lock"] or 0) > 3000,
-    )
-    measured: list[tuple[str, str, bool | None]] = [
-        ("Is it the cache?", *(cache if int(row["kvs"]) else ("KV cache usage was not reported", None))),
-        ("Is it something downstream?", *down),
-        (
-            "Is it serialisation?",
-            *(size if int(row["sized"]) else ("payload size was not reported", cause == "payload" or None)),
-        ),
-        (
-            "Is it shared state?",
-            *(lock if int(row["locks"]) else ("lock waits were not reported", cause == "lock_wait" or None)),
-        ),
-    ]
     apart = [
         f"{fact.name.removeprefix('set apart by ')} {fact.value} ({fact.unit}; usually {fact.expected})"
         for fact in _apart(finding)
     ]
-    measured.append(
-        (
-            "Which variable sets it apart?",
-            "; ".join(apart) or "none: it hits every tool, region, device, tier and version alike",
-            None,
-        )
-    )
-    return measured
+    alike = "none: it hits every tool, region, device, tier and version alike"
+    return [*_domains(row, finding.cause), ("Which variable sets it apart?", "; ".join(apart) or alike, None)]
+
+
+def _domains(row: Any, cause: str) -> list[tuple[str, str, bool | None]]:
+    """Cache, downstream, serialisation, shared state: the measured value of each, and whether it points there."""
+    kv, locked, size = float(row["kv"] or 0), float(row["lock"] or 0), float(row["bytes"] or 0)
+    cache = f"KV cache usage {kv:.2f} (median of {int(row['kvs'])}), limit 0.92"
+    down = f"p95 of the failing stage {float(row['p95']):.2f} s, {float(row['tooled']):.0%} in tool calls"
+    payload = f"payload {size / 1000:,.1f} kB (median of {int(row['sized'])}), limit 500 kB"
+    lock = f"lock wait {locked:,.0f} ms (median of {int(row['locks'])}), limit 3,000 ms"
+    unsized = ("payload size was not reported", cause == "payload" or None)
+    unlocked = ("lock waits were not reported", cause == "lock_wait" or None)
+    return [
+        ("Is it the cache?", *((cache, kv > 0.92) if int(row["kvs"]) else ("KV cache usage was not reported", None))),
+        ("Is it something downstream?", down, cause == "slow_dependency"),
+        ("Is it serialisation?", *((payload, cause == "payload" or size > 500_000) if int(row["sized"]) else unsized)),
+        ("Is it shared state?", *((lock, locked > 3000) if int(row["locks"]) else unlocked)),
+    ]
 
 
 def _apart(finding: Finding) -> list[Any]:

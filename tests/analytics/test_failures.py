@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from analytics import failures, failures_load, failures_patterns
+from analytics import failures, failures_impact, failures_load, failures_patterns
 from analytics.failures_collect import arrow
+from analytics.failures_impact import appendix
 from analytics.failures_patterns import Patterns
 from analytics.findings import Window
 from ingest.store import Store
@@ -219,3 +221,27 @@ def test_100_000_failures_take_seconds(store: Store) -> None:
     placed = Patterns.load(store).place(frame)
     assert time.process_time() - start < 6.0
     assert placed["ClusterId"].nunique() == len(kinds)
+
+
+def test_a_ticket_of_a_failure_carries_the_walk_and_the_fingerprint(store: Store) -> None:
+    fill(store, MONDAY, 300, (SCENES["kv_overflow"],), seed=2)
+    found = failures.find(failures.load(store, window(0)))[0]
+    text = appendix(store, found)
+    assert "- [x] Is it the cache? KV cache usage 0.97" in text
+    assert "- [ ] Is it serialisation? payload size was not reported" in text
+    assert "- error: `ResourceExhausted`" in text
+    span = {
+        "Timestamp": pd.Timestamp(found.window.start),
+        "TraceId": store.value("SELECT TraceId FROM failures WHERE Echo = 0 ORDER BY TraceId LIMIT 1"),
+        "SpanId": "01",
+        "SpanName": "POST /v1/answers",
+    }
+    said = pa.array(
+        [[("http.route", "/v1/answers"), ("user.id", "u1"), ("agent.task", "report")]],
+        pa.map_(pa.string(), pa.string()),
+    )
+    table = pa.Table.from_pandas(pd.DataFrame([span]), preserve_index=False)
+    store.insert("otel_traces", table.append_column("SpanAttributes", said))
+    store.command("DELETE FROM stage_runs WHERE TraceId NOT IN (SELECT TraceId FROM otel_traces)")
+    assert "curl -sS -X POST http://127.0.0.1/v1/answers" in appendix(store, found)
+    assert failures_impact.tools(store, window(0)) == []
