@@ -102,18 +102,19 @@ class _Compiler:
 
     def levels(self) -> Sequence[Mapping[str, str]]:
         """Names for inner queries, each level using those of the levels before it. The last to call: all facts must be known."""
-        layers = self.facts.layers()
-        span = [codes_sql(layer, "SpanAttributes", 0) for layer in layers]
-        resource = [codes_sql(layer, "ResourceAttributes", SLOTS // 2) for layer in layers]
-        values = ["mapValues(SpanAttributes)"] * len(layers) + ["mapValues(ResourceAttributes)"] * len(layers)
+        parts = [(f"_s{n}", layer, "SpanAttributes", 0) for n, layer in enumerate(self.facts.layers())]
+        parts += [(f"_r{n}", layer, "ResourceAttributes", SLOTS // 2) for n, layer in enumerate(self.facts.layers())]
         wanted = "c > 0 AND v != ''"
+        codes = ", ".join(
+            f"arrayFilter((c, v) -> {wanted}, {name}, mapValues({column}))" for name, _, column, _ in parts
+        )
+        values = ", ".join(
+            f"arrayFilter((v, c) -> {wanted}, mapValues({column}), {name})" for name, _, column, _ in parts
+        )
         # Whole arrays side by side: an array that a lambda captures is copied once for each element.
         return [
-            {"_codes": f"arrayConcat({', '.join(span + resource)})", "_values": f"arrayConcat({', '.join(values)})"},
-            {
-                "_fc": f"arrayFilter((c, v) -> {wanted}, _codes, _values)",
-                "_fv": f"arrayFilter((v, c) -> {wanted}, _values, _codes)",
-            },
+            {name: codes_sql(layer, column, shift) for name, layer, column, shift in parts},
+            {"_fc": f"arrayConcat({codes})", "_fv": f"arrayConcat({values})"},
             {"_c": "arraySort(_fc)", "_v": "arraySort((v, c) -> c, _fv, _fc)"},
             {"_f": f"arrayMap(c -> toUInt16(intDiv(c, {SLOTS})), _c)"},
             *self.named_levels,
