@@ -6,11 +6,9 @@ import gzip
 import json
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import grpc
-import httpx
-import orjson
 import pytest
 import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
@@ -21,56 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from ingest import log
-from ingest.errors import BadSetting, Unavailable
+from ingest.errors import BadSetting
 from ingest.meter import Meter
 from ingest.otlp import JSON, PROTOBUF
 from ingest.receiver import Receiver
 from ingest.settings import Settings
+from tests.ingest.otlp_door import Door, ListSink
 from tests.ingest.otlp_samples import ODD, UNREADABLE, first_span, span_request
-
-EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-
-
-class ListSink:
-    """A log that keeps values in a list, or is away while `away` is set."""
-
-    def __init__(self) -> None:
-        self.values: list[tuple[str, bytes]] = []
-        self.away = threading.Event()
-        self.hold = threading.Event()
-        self.hold.set()
-        self.entered = threading.Semaphore(0)
-
-    def append(self, topic: str, values: Sequence[bytes], headers: Mapping[str, str] | None = None) -> None:
-        assert headers == {log.CHECKED: log.CHECKED_VERSION}
-        if self.away.is_set():
-            raise Unavailable("the log is away", 3.5)
-        self.entered.release()
-        assert self.hold.wait(30)
-        self.values += [(topic, value) for value in values]
-
-    def close(self) -> None: ...
-
-    def spans(self) -> int:
-        requests = [ExportTraceServiceRequest.FromString(value) for topic, value in self.values if topic == log.TRACES]
-        return sum(len(group.spans) for each in requests for part in each.resource_spans for group in part.scope_spans)
-
-
-class Door:
-    def __init__(self, receiver: Receiver, sink: ListSink) -> None:
-        self.sink = sink
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{receiver.http_port}", timeout=30)
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{receiver.grpc_port}")
-        self.export = self.channel.unary_unary(EXPORT)
-
-    def post(self, body: bytes, kind: str = PROTOBUF, path: str = "/v1/traces", **headers: str) -> httpx.Response:
-        names = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.http.post(path, content=body, headers={"content-type": kind, **names})
-
-    def close(self) -> None:
-        self.http.close()
-        self.channel.close()
-
 
 SMALL = Settings(
     otlp_http_port=0,
@@ -268,71 +223,7 @@ def test_health_and_metrics(door: Door) -> None:
         assert words in text
 
 
-def test_a_large_request_becomes_several_messages() -> None:
-    sink = ListSink()
-    settings = Settings(otlp_http_port=0, otlp_grpc_port=0, log="kafka://nowhere", max_message_bytes=2_000)
-    with Receiver(settings, sink, Meter()) as receiver:
-        door = Door(receiver, sink)
-        assert door.post(span_request(200).SerializeToString()).status_code == 200
-        door.close()
-    assert len(sink.values) > 3
-    assert max(len(value) for _, value in sink.values) <= 2_000
-    assert sink.spans() == 200
-
-
-def test_masking_before_the_log() -> None:
-    sink = ListSink()
-    settings = Settings(otlp_http_port=0, otlp_grpc_port=0, mask_users="hash", mask_prompts="drop", mask_salt="s")
-    request = span_request(1)
-    for key, value in (("user.id", "ann"), ("input.value", "my secret"), ("gen_ai.usage.input_tokens", "5")):
-        first_span(request).attributes.add(key=key).value.string_value = value
-    with Receiver(settings, sink, Meter()) as receiver:
-        door = Door(receiver, sink)
-        assert door.post(request.SerializeToString()).status_code == 200
-        door.close()
-    stored = {
-        item.key: item.value.string_value
-        for item in first_span(ExportTraceServiceRequest.FromString(sink.values[0][1])).attributes
-    }
-    assert stored["input.value"] == "[masked 9 bytes]"
-    assert stored["user.id"].startswith("h:")
-    assert stored["gen_ai.usage.input_tokens"] == "5"
-    assert b"ann" not in sink.values[0][1]
-    with pytest.raises(BadSetting, match="MASK_USERS"):
-        Receiver(Settings(mask_users="maybe"), sink, Meter())
-
-
 def test_a_taken_port_is_named(door: Door) -> None:
     taken = int(door.http.base_url.port or 0)
     with pytest.raises(BadSetting, match=str(taken)):
         Receiver(Settings(otlp_http_port=taken, otlp_grpc_port=0), ListSink(), Meter()).start()
-
-
-def test_json_numbers_ids_and_names_in_any_form(door: Door) -> None:
-    body = orjson.dumps(
-        {
-            "resource_spans": [
-                {
-                    "scope_spans": [
-                        {
-                            "spans": [
-                                {
-                                    "trace_id": "W47/95gDgQPSabYzgT/GDA==",
-                                    "span_id": "7uGbfsPBsXQ=",
-                                    "kind": "SPAN_KIND_SERVER",
-                                    "start_time_unix_nano": 1544712660000000000,
-                                    "endTimeUnixNano": "1544712661000000000",
-                                    "status": {"code": "STATUS_CODE_ERROR"},
-                                    "newField": {"x": 1},
-                                }
-                            ]
-                        }
-                    ]
-                }
-            ]
-        }
-    )
-    assert door.post(body, JSON).json() == {}
-    span = first_span(ExportTraceServiceRequest.FromString(door.sink.values[0][1]))
-    assert (span.trace_id.hex(), span.span_id.hex()) == ("5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174")
-    assert (span.kind, span.status.code, span.end_time_unix_nano - span.start_time_unix_nano) == (2, 2, 10**9)
