@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from grpc import Compression
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from ingest.errors import BadSetting
 from ingest.meter import Meter
@@ -81,3 +86,24 @@ def test_json_numbers_ids_and_names_in_any_form() -> None:
     span = first_span(ExportTraceServiceRequest.FromString(sink.values[0][1]))
     assert (span.trace_id.hex(), span.span_id.hex()) == ("5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174")
     assert (span.kind, span.status.code, span.end_time_unix_nano - span.start_time_unix_nano) == (2, 2, 10**9)
+
+
+@pytest.mark.parametrize("way", ["grpc", "http"])
+def test_the_opentelemetry_sdk_exports_to_both_doors(way: str) -> None:
+    sink = ListSink()
+    with Receiver(Settings(otlp_http_port=0, otlp_grpc_port=0), sink, Meter()) as receiver:
+        exporter: SpanExporter
+        if way == "grpc":
+            exporter = GrpcExporter(
+                endpoint=f"127.0.0.1:{receiver.grpc_port}", insecure=True, compression=Compression.Gzip
+            )
+        else:
+            exporter = HttpExporter(endpoint=f"http://127.0.0.1:{receiver.http_port}/v1/traces")
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        with provider.get_tracer("t").start_as_current_span("step", attributes={"list": ["a", "b"], "n": 1}):
+            pass
+        provider.shutdown()
+    span = first_span(ExportTraceServiceRequest.FromString(sink.values[0][1]))
+    stored = {item.key: item.value.string_value for item in span.attributes}
+    assert (span.name, stored["list"]) == ("step", '["a","b"]')
