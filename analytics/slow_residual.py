@@ -20,6 +20,7 @@ from analytics.slow_waste import Small, wastes
 
 WAIT_FLOOR_MS = 15.0
 WAIT_FLOOR_SHARE = 0.05
+QUEUE_SHARE, STRETCH_BLOCKS = 0.2, 5
 DRAWS = 400
 MODEL_ERROR = 0.33
 MEASURED_ERROR = 0.10
@@ -73,8 +74,17 @@ def _measured(stage: Stage) -> Mapping[str, Array]:
     found = {}
     for cause, spent in stage.parts.items():
         lost = spent if cause == "retry" else np.maximum(spent - floor, 0.0)
+        lost = np.where(_standing(stage, spent), lost, 0.0) if cause == "queueing" else lost
         if lost.any():
             found[cause] = lost
+    return found
+
+
+def _standing(stage: Stage, spent: Array) -> Flags:
+    """Runs in stretches of five minutes whose mean wait is over a fifth of the service time; a little waiting is what sharing costs."""
+    stretch = np.unique(stage.block // STRETCH_BLOCKS, return_inverse=True)[1]
+    ratio = np.bincount(stretch, weights=spent) / np.maximum(np.bincount(stretch, weights=stage.service_ms), 1e-9)
+    found: Flags = (ratio > QUEUE_SHARE)[stretch]
     return found
 
 

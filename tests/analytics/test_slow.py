@@ -166,3 +166,13 @@ def test_totals_scale_a_sample_to_the_window() -> None:
     assert large.lost_seconds == pytest.approx(10 * small.lost_seconds, rel=1e-6)
     assert large.requests == 10 * small.requests
     assert isinstance(data.runs, pd.DataFrame)
+
+
+def test_a_little_waiting_on_a_long_stage_is_no_queue() -> None:
+    """Generations of ten seconds that wait 6 % of their time share a device as they should."""
+    world = World(seed=13, traces=800)
+    answer = world.of("answer")
+    world.runs.loc[answer, "output_tokens"] *= 4
+    world.runs.loc[answer, "service_ms"] += 20.0 * world.runs.loc[answer, "output_tokens"] * 3 / 4
+    world.measured(answer, "ev_queue_ms", 0.06 * float(world.runs.loc[answer, "service_ms"].mean()))
+    assert found_in(world) == []
