@@ -57,11 +57,12 @@ def _otlp(*spans: dict[str, object]) -> dict[str, object]:
 
 
 def test_every_golden_file_twice(store: Store) -> None:
-    first = {report.path: report for report in ingest_paths([str(GOLDEN)], store)}
+    folders = [str(GOLDEN / name) for name in SPANS]
+    first = {report.path: report for report in ingest_paths(folders, store)}
     after = _counts(store)
     assert after["otel_logs"] == 2
     assert min(after[name] for name in TABLES) >= 1
-    again = {report.path: report for report in ingest_paths([str(GOLDEN)], store)}
+    again = {report.path: report for report in ingest_paths(folders, store)}
     assert again == first
     assert _counts(store) == after
     for folder, spans in SPANS.items():
