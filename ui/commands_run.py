@@ -38,7 +38,10 @@ def up(args: Namespace, settings: Settings) -> int:
 
 def demo_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=float, metavar="N", help="end by itself after N seconds (default: Ctrl-C ends it)"
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="end by itself after N seconds of live traffic (default: Ctrl-C ends it)",
     )
     parser.add_argument("--no-ui", action="store_true", help="without the pages")
     parser.add_argument("--keep", action="store_true", help="go on with what an earlier demo left in the folder")

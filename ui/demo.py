@@ -36,7 +36,7 @@ FIRST_LOOK_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How long the live part lasts (None: until Ctrl-C), with pages or not, and whether earlier demo data stays."""
+    """How many seconds live traffic lasts (None: until Ctrl-C), with pages or not, and whether earlier demo data stays."""
 
     seconds: float | None = None
     pages: bool = True
@@ -52,15 +52,16 @@ def run_demo(settings: Settings, options: Options) -> int:
         running = stack.enter_context(node(settings, pages=options.pages, watch=watch))
         story = Story(running, stop, began)
         story.tell(f"up: OTLP on {running.otlp_http} and {running.otlp_grpc}, SQL on {running.clickhouse}")
-        length = f"{options.seconds or FOREVER_S:g}"
-        stack.enter_context(_stack(running, "live", "--seconds", length, "--rps", f"{LIVE_RPS:g}"))
-        story.tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
         if fresh:
             story.history()
+        ends = time.monotonic() + (options.seconds or FOREVER_S)
+        stack.enter_context(
+            _stack(running, "live", "--seconds", f"{options.seconds or FOREVER_S:g}", "--rps", f"{LIVE_RPS:g}")
+        )
+        story.tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
         patience = time.monotonic() + FIRST_LOOK_S
         story.until(lambda: story.seen() or time.monotonic() > patience)
         if options.seconds is not None:
-            ends = began + options.seconds
             story.until(lambda: time.monotonic() >= ends)
         if not stop.is_set():
             story.tell("looking at everything once more …")
