@@ -6,11 +6,13 @@ Must stay true: a trace belongs to the window or block in which it began, whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import numpy as np
 import pandas as pd
 
 from analytics.findings import Window
+from analytics.localise import Suspect, localise
 from analytics.localise_score import robust_z
 from analytics.stages import ns
 from analytics.stages_sql import statement
@@ -26,6 +28,8 @@ CPU_METRICS = [
     "k8s.pod.cpu.usage",
 ]
 MIN_HISTORY = 5
+MAX_BLOCKS = 24
+ONSET = timedelta(minutes=1)
 Z_SLOPE = 2.5
 
 
@@ -42,6 +46,22 @@ def load(store: Store, window: Window, blocks: Sequence[Window]) -> pd.DataFrame
             frame = _read(store, part, sample)
             frames.append(frame.assign(block=-1 if number == len(blocks) else number))
     return pd.concat(frames, ignore_index=True) if frames else _empty()
+
+
+def suspects(store: Store, window: Window, baseline: Window) -> list[Suspect]:
+    """Services by how well a fault in them explains why `window` is slower than `baseline`, best first, CPU metrics included.
+
+    The baseline is cut into blocks as long as the window, 24 at most (the last ones), the minute before the window left out.
+    """
+    end = min(baseline.end, window.start - ONSET) if baseline.start < window.start else baseline.end
+    length = window.end - window.start
+    blocks: list[Window] = []
+    while end - length >= baseline.start and len(blocks) < MAX_BLOCKS:
+        blocks.insert(0, Window(end - length, end))
+        end -= length
+    if not blocks and end > baseline.start:
+        blocks = [Window(baseline.start, end)]
+    return localise(load(store, window, blocks), cpu_evidence(store, window, blocks)) if blocks else []
 
 
 def _empty() -> pd.DataFrame:
