@@ -93,8 +93,8 @@ def test_the_store_stops_and_starts(kafka: str, tmp_path: Path) -> None:
     owner.ready()
     sink = KafkaSink(kafka_place(url))
     eater = Process(consumer, url, folder, 20_000, quick=True)
-    eater.ready()
     send(sink, range(1, 60))
+    eater.ready()
     owner.kill()
     send(sink, range(60, 80))
     owner = Process(store_owner, folder, 0)
@@ -117,7 +117,6 @@ def test_consumers_join_and_leave(kafka: str, tmp_path: Path) -> None:
     sink, members = KafkaSink(kafka_place(url)), []
     for turn in range(4):
         members.append(Process(consumer, url, folder, 10_000, quick=True))
-        members[-1].ready()
         send(sink, range(100 * turn + 1, 100 * turn + 31))
         if turn == 1:
             members.pop(0).stop()
