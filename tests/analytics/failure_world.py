@@ -78,30 +78,40 @@ def _request(
     for place, (stage, fault) in enumerate(stages):
         took = 100_000_000 + rng.randrange(50_000_000)
         text = fault.message.format(n=rng.randrange(2, 90_000), id=f"{rng.getrandbits(64):016x}") if fault else ""
-        rows.append(
-            {
-                **common,
-                "Timestamp": pd.Timestamp(clock),
-                "SpanId": f"{trace[-10:]}{place + 3:02x}",
-                "ParentSpanId": f"{trace[-10:]}02",
-                "ServiceName": "workers",
-                "Stage": stage,
-                "Kind": "fetch" if stage == "data_fetch" else "generate",
-                "Tier": "core",
-                "Tool": tool if stage == "data_fetch" else "",
-                "Duration": took,
-                "Failed": int(fault is not None),
-                "ErrorType": fault.error_type if fault else "",
-                "ErrorMessage": text,
-                "Evidence": dict(fault.evidence) if fault else {},
-            }
-        )
+        rows.append(_run(common, stage, tool, (trace, place, clock, took), (fault, text)))
         clock += timedelta(microseconds=took / 1000)
         if fault:
             broken = (fault, text)
             break
     rows += [_frame(common, trace, at, clock, level, broken) for level in (1, 2)]
     return rows, int(broken is not None)
+
+
+def _run(
+    common: dict[str, object],
+    stage: str,
+    tool: str,
+    place: tuple[str, int, datetime, int],
+    end: tuple[Fault | None, str],
+) -> dict[str, object]:
+    """One stage below the orchestrator; `place` is (trace, number, start, ns), `end` the fault that ended it and its text."""
+    (trace, number, clock, took), (fault, text) = place, end
+    return {
+        **common,
+        "Timestamp": pd.Timestamp(clock),
+        "SpanId": f"{trace[-10:]}{number + 3:02x}",
+        "ParentSpanId": f"{trace[-10:]}02",
+        "ServiceName": "workers",
+        "Stage": stage,
+        "Kind": "fetch" if stage == "data_fetch" else "generate",
+        "Tier": "core",
+        "Tool": tool if stage == "data_fetch" else "",
+        "Duration": took,
+        "Failed": int(fault is not None),
+        "ErrorType": fault.error_type if fault else "",
+        "ErrorMessage": text,
+        "Evidence": dict(fault.evidence) if fault else {},
+    }
 
 
 def _hits(fault: Fault, stage: str, tool: str, region: str) -> bool:
