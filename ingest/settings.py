@@ -34,8 +34,12 @@ class Settings:
     ui_port: int = setting(8501, "port of the pages")
     max_body_bytes: int = setting(16 * 1024 * 1024, "largest request body as received (compressed)")
     max_inflated_bytes: int = setting(64 * 1024 * 1024, "largest request body after decompression")
-    max_message_bytes: int = setting(900_000, "largest message put into the log; larger requests are split between spans")
-    max_working_bytes: int = setting(256 * 1024 * 1024, "bytes of requests at work at one time; more are turned away (429)")
+    max_message_bytes: int = setting(
+        900_000, "largest message put into the log; larger requests are split between spans"
+    )
+    max_working_bytes: int = setting(
+        256 * 1024 * 1024, "bytes of requests at work at one time; more are turned away (429)"
+    )
     mask_users: str = setting("", "user ids, names and e-mails in attributes: empty keeps, hash, or drop")
     mask_prompts: str = setting("", "prompts, answers and tool arguments in attributes: empty keeps, hash, or drop")
     mask_salt: str = setting("", "key of the hashes that mask", secret=True)
