@@ -5,18 +5,19 @@ Must stay true: a waste is claimed only where the run itself declares what it di
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from analytics.expectation import KNOWN_SHARE, TIER_RATES, Expectation
 from analytics.expectation_needs import Needs
+from analytics.roofline import size
 from analytics.slow_stage import Array, Stage
 
 SMALL_OUTPUT = 64.0
 SMALL_KINDS = ("decide", "parse", "check")
-OVERSIZED_TIMES = 1.5
+SEEN_MARGIN, TYPICAL_MARGIN = 1.2, 2.0
 REDUNDANT_BELOW = 0.10
 MIN_OUTCOMES = 100
 FREE_PAYLOAD_KB = 100.0
@@ -24,13 +25,20 @@ FAT_PAYLOAD_KB = 250.0
 SLOWEST_KB_MS = 0.2
 BIG_MODEL_B = 30.0
 SMALL_MODEL_B = 5.0
-_BILLIONS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*b(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """Rates (ms a call, a prompt token, an output token) of the smallest tier, and how many times more is clearly more."""
+
+    rates: Array
+    margin: float
 
 
 def model_billions(model: str) -> float | None:
-    """Parameters in billions as the model's name gives them (`Llama-3-70B` is 70); None where it does not."""
-    found = _BILLIONS.findall(model.replace("_", "-"))
-    return max(float(value) for value in found) if found else None
+    """Parameters in billions as the model's name gives them; None where it does not."""
+    found = size(model)
+    return None if found is None else found.parameters / 1e9
 
 
 def is_big(stage: Stage) -> bool:
@@ -39,14 +47,14 @@ def is_big(stage: Stage) -> bool:
     return stage.tier == "core" or (size is not None and size >= BIG_MODEL_B)
 
 
-def wastes(stage: Stage, expected: Expectation, need: Needs, small: Array) -> Mapping[str, Array]:
-    """Wasted ms per run by cause. `small` are the rates (ms a call, a prompt token, an output token) of the smallest tier seen."""
+def wastes(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Mapping[str, Array]:
+    """Wasted ms per run by cause. `small` is what the smallest tier takes."""
     found: dict[str, Array] = {}
     bloat = bloat_tokens(stage, need)
     prompt_rate = expected.rates[1]
     if bloat is not None and prompt_rate > 0:
         found["prompt_bloat"] = bloat * prompt_rate
-    oversized = _oversized(stage, expected, small, found.get("prompt_bloat"))
+    oversized = _oversized(stage, small, expected, found.get("prompt_bloat"))
     if oversized is not None:
         found["oversized_model"] = oversized
     payload = _payload(stage, expected)
@@ -83,16 +91,16 @@ def _short_answers(stage: Stage) -> bool:
     return float(np.median(stage.work[:, 2])) <= SMALL_OUTPUT
 
 
-def _oversized(stage: Stage, expected: Expectation, small: Array, bloat: Array | None) -> Array | None:
-    """Time beyond 1.5 x what the smallest tier would take for the same work."""
+def _oversized(stage: Stage, small: Small, expected: Expectation, bloat: Array | None) -> Array | None:
+    """Time beyond what the smallest tier takes for the same work, once it is clearly more than that."""
     if stage.kind not in SMALL_KINDS or stage.known_share < KNOWN_SHARE or not stage.model:
         return None
     if not is_big(stage) or not _short_answers(stage):
         return None
-    there = stage.work[:, :3] @ small
+    there = stage.work[:, :3] @ small.rates
     own = expected.usual_ms - (bloat if bloat is not None else 0.0)
-    found: Array = np.maximum(own - OVERSIZED_TIMES * there, 0.0)
-    return found if float(np.median(own / np.maximum(there, 1.0))) > 2 * OVERSIZED_TIMES else None
+    found: Array = np.maximum(own - there, 0.0)
+    return found if float(np.median(own / np.maximum(there, 1.0))) > small.margin else None
 
 
 def _payload(stage: Stage, expected: Expectation) -> Array | None:
@@ -115,17 +123,16 @@ def changed_share(stage: Stage) -> float | None:
     return float(known.mean()) if len(known) >= MIN_OUTCOMES else None
 
 
-def smallest_rates(stages: Sequence[Stage], expectations: Sequence[Expectation]) -> Array:
-    """Rates of the smallest tier: the learnt ones of a small model where there is one, else the tier's typical ones scaled like the rest."""
+def smallest(stages: Sequence[Stage], expectations: Sequence[Expectation]) -> Small:
+    """Rates of the smallest tier: those learnt from small models seen here, else typical ones with a wider margin."""
     learnt = [
         np.array(found.rates[:3])
         for stage, found in zip(stages, expectations, strict=True)
         if found.source == "peers" and not found.bad and _is_small(stage)
     ]
     if learnt:
-        middle: Array = np.median(np.stack(learnt), axis=0)
-        return middle
-    return np.array(TIER_RATES["edge"])
+        return Small(np.median(np.stack(learnt), axis=0), SEEN_MARGIN)
+    return Small(np.array(TIER_RATES["edge"]), TYPICAL_MARGIN)
 
 
 def _is_small(stage: Stage) -> bool:

@@ -1,0 +1,154 @@
+"""Marks of the exam: what was expected, what was found, and the rates. Stages that a scenario calls optional count neither way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analytics.findings import Finding
+
+TARGETS = {"precision": 0.95, "recall": 0.95, "cause_accuracy": 0.90}
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One sitting: the scenario's truth (its `truth.json`) and the findings, worst first."""
+
+    scenario: str
+    seed: int
+    truth: dict[str, Any]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def expected(self) -> list[tuple[str, str]]:
+        """(stage, cause) that must be found, each once."""
+        wanted = [item for item in self.truth.get("expect", []) if item.get("stage") and not item.get("optional")]
+        return list(dict.fromkeys((item["stage"], item.get("cause", "")) for item in wanted))
+
+    @property
+    def optional(self) -> set[str]:
+        return {item["stage"] for item in self.truth.get("expect", []) if item.get("stage") and item.get("optional")}
+
+    @property
+    def healthy(self) -> bool:
+        return not self.expected and not self.optional
+
+    def causes(self, stage: str) -> list[str]:
+        """Causes named for a stage, worst finding first."""
+        return [finding.cause for finding in self.findings if finding.subject["stage"] == stage]
+
+    def false(self) -> list[Finding]:
+        stages = {stage for stage, _ in self.expected} | self.optional
+        return [finding for finding in self.findings if finding.subject["stage"] not in stages]
+
+    def missed(self) -> list[tuple[str, str]]:
+        return [(stage, cause) for stage, cause in self.expected if not self.causes(stage)]
+
+    def wrong_cause(self) -> list[tuple[str, str]]:
+        """Expected ones that were found under another name. Several causes on one stage: each may be any of its findings."""
+        several = {stage for stage, _ in self.expected if sum(name == stage for name, _ in self.expected) > 1}
+        return [
+            (stage, cause)
+            for stage, cause in self.expected
+            if self.causes(stage) and cause not in (self.causes(stage) if stage in several else self.causes(stage)[:1])
+        ]
+
+    def places(self) -> tuple[int, int]:
+        """(faults whose place was named, faults with a place): `where` against the findings' dimension."""
+        named = total = 0
+        for fault in self.truth.get("faults", []):
+            where = {
+                key: value
+                for key, value in (fault.get("where") or {}).items()
+                if key in ("region", "device", "user_tier", "version", "host")
+            }
+            found = [
+                f
+                for f in self.findings
+                if f.subject["stage"] == fault.get("stage") and f.cause in ("dimension_specific", "regression")
+            ]
+            if not where or not found:
+                continue
+            total += 1
+            said = " ".join(f.subject["dimension"] for f in found)
+            named += any(
+                f"{key}={one}" in said
+                for key, value in where.items()
+                for one in ([value] if isinstance(value, str) else value)
+            )
+        return named, total
+
+    def line(self) -> str:
+        """One line for people."""
+        wrong = [f"{stage}: {cause} called {self.causes(stage)[0]}" for stage, cause in self.wrong_cause()]
+        parts = [
+            f"false {[(f.subject['stage'], f.cause) for f in self.false()]}" if self.false() else "",
+            f"missed {self.missed()}" if self.missed() else "",
+            f"wrong {wrong}" if wrong else "",
+        ]
+        text = "; ".join(part for part in parts if part) or "as expected"
+        return (
+            f"{self.scenario:<34} seed {self.seed:<5} expected {len(self.expected)}, found {len(self.findings)}: {text}"
+        )
+
+
+def report(sheets: Sequence[Sheet]) -> dict[str, Any]:
+    """The rates over all sittings, and each scenario's share."""
+    false = sum(len(sheet.false()) for sheet in sheets)
+    right = sum(len(sheet.findings) - len(sheet.false()) for sheet in sheets)
+    expected = sum(len(sheet.expected) for sheet in sheets)
+    missed = sum(len(sheet.missed()) for sheet in sheets)
+    wrong = sum(len(sheet.wrong_cause()) for sheet in sheets)
+    healthy = [sheet for sheet in sheets if sheet.healthy]
+    always = [_always(sheet) for sheet in sheets]
+    places = [sheet.places() for sheet in sheets]
+    rates = {
+        "precision": _rate(right, right + false),
+        "recall": _rate(expected - missed, expected),
+        "cause_accuracy": _rate(expected - missed - wrong, expected - missed),
+    }
+    flags = sum(len(sheet.findings) for sheet in healthy)
+    return {
+        "scenarios": len({sheet.scenario for sheet in sheets}),
+        "sittings": len(sheets),
+        **rates,
+        "false_flags_on_healthy": flags,
+        "healthy_sittings": len(healthy),
+        "recall_always_bad": _rate(sum(found for found, _ in always), sum(total for _, total in always)),
+        "place_accuracy": _rate(sum(named for named, _ in places), sum(total for _, total in places)),
+        "passed": flags == 0 and all(rates[name] >= floor for name, floor in TARGETS.items()),
+        "per_scenario": _per_scenario(sheets),
+    }
+
+
+def _always(sheet: Sheet) -> tuple[int, int]:
+    """(found, expected) of stages that were bad from the first second to the last, everywhere."""
+    span = [f for f in sheet.truth.get("faults", []) if not f.get("where") and f.get("whole_run", False)]
+    stages = {fault.get("stage") for fault in span} or (
+        {stage for stage, _ in sheet.expected} if not sheet.truth.get("faults") else set()
+    )
+    wanted = [stage for stage, _ in sheet.expected if stage in stages]
+    return sum(bool(sheet.causes(stage)) for stage in wanted), len(wanted)
+
+
+def _per_scenario(sheets: Sequence[Sheet]) -> dict[str, dict[str, Any]]:
+    out: dict[str, dict[str, Any]] = {}
+    for sheet in sheets:
+        row = out.setdefault(
+            sheet.scenario, {"sittings": 0, "expected": 0, "missed": [], "wrong_cause": [], "false": []}
+        )
+        row["sittings"] += 1
+        row["expected"] += len(sheet.expected)
+        row["missed"] += [f"{stage}/{cause} (seed {sheet.seed})" for stage, cause in sheet.missed()]
+        row["wrong_cause"] += [
+            f"{stage}/{cause} called {sheet.causes(stage)[0]} (seed {sheet.seed})"
+            for stage, cause in sheet.wrong_cause()
+        ]
+        row["false"] += [f"{f.subject['stage']}/{f.cause} (seed {sheet.seed})" for f in sheet.false()]
+    return out
+
+
+def _rate(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 1.0
