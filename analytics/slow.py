@@ -18,7 +18,7 @@ from analytics.slow_evidence import effect_for, evidence
 from analytics.slow_load import MAX_RUNS_PER_STAGE, Data, load
 from analytics.slow_residual import MEASURED_CAUSES, Loss, first_cause, interval, losses, lost_seconds
 from analytics.slow_say import query_of, say
-from analytics.slow_stage import Array, stages
+from analytics.slow_stage import Array, Stage, stages
 from analytics.slow_waste import smallest
 from ingest.store import Store
 
@@ -117,22 +117,11 @@ def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple
     share = _share_of_p95(traffic, loss, lost)
     saving = float(lost[hit].mean())
     words = say(loss, cause, saving, where, data.need)
-    frame = stage.frame
-    times = frame["ts"].to_numpy(float)[hit]
-    worst = np.argsort(-lost, kind="stable")[: EXAMPLES * 4]
-    names = tuple(dict.fromkeys(frame["trace"].to_numpy(str)[worst].tolist()))[:EXAMPLES]
-    subject = {
-        "service": stage.service,
-        "stage": stage.name,
-        "tier": stage.tier,
-        "model": stage.model,
-        "tool": stage.tool,
-        "dimension": where,
-    }
+    times = stage.frame["ts"].to_numpy(float)[hit]
     return Finding(
         key=finding_key("slow", stage.service, stage.name, cause),
         kind="slow",
-        subject=subject,
+        subject=_subject(stage, where),
         title=words.title,
         cause=cause,
         severity=_severity(seconds / max(traffic.traces * traffic.mean_ms / 1e3, 1e-9), share),
@@ -141,19 +130,36 @@ def _finding(data: Data, traffic: Traffic, loss: Loss, cause: str, others: tuple
         lost_high=round(high, 3),
         share_of_e2e_p95=round(share, 4),
         requests=round(float(hit.sum()) * stage.weight),
-        users=int(frame.loc[hit, "user"].replace("", np.nan).nunique()),
+        users=int(stage.frame.loc[hit, "user"].replace("", np.nan).nunique()),
         evidence=evidence(loss, cause, data.need),
         recommendation=words.recommendation,
         effort=words.effort,
         expected_saving_ms=round(saving, 1),
         verify=words.verify,
-        trace_ids=names,
+        trace_ids=_examples(stage, lost),
         window=data.window,
         first_seen=_moment(times.min()),
         last_seen=_moment(times.max()),
         query=query_of(stage, data.window),
         other_causes=others,
     )
+
+
+def _subject(stage: Stage, where: str) -> dict[str, str]:
+    names = {
+        "service": stage.service,
+        "stage": stage.name,
+        "tier": stage.tier,
+        "model": stage.model,
+        "tool": stage.tool,
+    }
+    return {**names, "dimension": where}
+
+
+def _examples(stage: Stage, lost: Array) -> tuple[str, ...]:
+    """The traces that lose most, each once."""
+    worst = np.argsort(-lost, kind="stable")[: EXAMPLES * 4]
+    return tuple(dict.fromkeys(stage.frame["trace"].to_numpy(str)[worst].tolist()))[:EXAMPLES]
 
 
 def _severity(share_of_time: float, share_of_p95: float) -> str:

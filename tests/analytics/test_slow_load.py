@@ -34,6 +34,18 @@ def store(opened: Store) -> Store:
     return opened
 
 
+def _insert_gpu(store: Store, world: World) -> None:
+    if not len(world.gpu):
+        return
+    gpu = world.gpu.rename(columns={"host": "Host", "gpu": "Gpu"})
+    stamped = gpu.assign(
+        Timestamp=pd.to_datetime(gpu["ts"], unit="s", utc=True),
+        Model="NVIDIA A10",
+        SmActive=gpu["sm"].astype("float32"),
+    )
+    store.insert("gpu_samples", stamped[["Timestamp", "Host", "Gpu", "Model", "SmActive"]])
+
+
 def insert(store: Store, world: World) -> pd.DataFrame:
     """The world's runs as rows of stage_runs, its samples as rows of gpu_samples."""
     runs = world.data().runs.reset_index(drop=True)
@@ -84,14 +96,7 @@ def insert(store: Store, world: World) -> pd.DataFrame:
     ]
     table = pa.Table.from_pandas(rows, preserve_index=False)
     store.insert("stage_runs", table.append_column("Evidence", pa.array(maps, pa.map_(pa.string(), pa.float64()))))
-    if len(world.gpu):
-        gpu = world.gpu.rename(columns={"host": "Host", "gpu": "Gpu"})
-        stamped = gpu.assign(
-            Timestamp=pd.to_datetime(gpu["ts"], unit="s", utc=True),
-            Model="NVIDIA A10",
-            SmActive=gpu["sm"].astype("float32"),
-        )
-        store.insert("gpu_samples", stamped[["Timestamp", "Host", "Gpu", "Model", "SmActive"]])
+    _insert_gpu(store, world)
     return rows
 
 
