@@ -20,6 +20,22 @@ from tests.analytics.stage_world import START, World
 WINDOW = Window(START, START + timedelta(minutes=121))
 TABLES = "stage_runs gpu_samples host_samples engine_samples findings analyzer_runs stage_expectations".split()
 
+NAMES = {
+    "trace": "TraceId",
+    "service": "ServiceName",
+    "stage": "Stage",
+    "kind": "Kind",
+    "tier": "Tier",
+    "model": "Model",
+    "tool": "Tool",
+    "region": "Region",
+    "device": "Device",
+    "user_tier": "UserTier",
+    "user": "UserId",
+    "version": "Version",
+    "host": "Host",
+}
+
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
@@ -49,24 +65,7 @@ def _insert_gpu(store: Store, world: World) -> None:
 def insert(store: Store, world: World) -> pd.DataFrame:
     """The world's runs as rows of stage_runs, its samples as rows of gpu_samples."""
     runs = world.data().runs.reset_index(drop=True)
-    names = {
-        "trace": "TraceId",
-        "service": "ServiceName",
-        "stage": "Stage",
-        "kind": "Kind",
-        "tier": "Tier",
-        "model": "Model",
-        "tool": "Tool",
-    }
-    names |= {
-        "region": "Region",
-        "device": "Device",
-        "user_tier": "UserTier",
-        "user": "UserId",
-        "version": "Version",
-        "host": "Host",
-    }
-    rows = runs[list(names)].rename(columns=names)
+    rows = runs[list(NAMES)].rename(columns=NAMES)
     rows["Timestamp"] = pd.to_datetime(runs["ts"], unit="s", utc=True)
     rows["SpanId"] = [f"{i:016x}" for i in range(len(runs))]
     for column, source in (
