@@ -6,6 +6,7 @@ Must stay true: the pages never get the owner's password.
 from __future__ import annotations
 
 import socket
+from importlib import import_module
 from pathlib import Path
 
 from ingest import endpoint
@@ -13,6 +14,9 @@ from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
 from ingest.store import DATABASE, Store, locate, running_endpoint
 from ui.command import without_user
+
+# Imported before the first visitor comes, who would wait for them otherwise.
+HEAVY = "altair analytics.dimensions analytics.failures analytics.overview analytics.roadmap analytics.run analytics.traces".split()
 
 
 def serve(settings: Settings) -> None:
@@ -47,6 +51,9 @@ def must_be_free(host: str, port: int, name: str) -> None:
 def _streamlit(settings: Settings, url: str) -> None:
     from streamlit import config
     from streamlit.web import bootstrap
+
+    for name in HEAVY:
+        import_module(name)
 
     script = str(Path(__file__).with_name("app.py"))
     flags = {

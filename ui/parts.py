@@ -37,9 +37,9 @@ def heading(question: str, answer: str) -> Window:
 
 def metrics(*cells: tuple[str, str, str]) -> None:
     """Numbers side by side, which wrap on a narrow screen: label, value, what it means."""
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         for label, value, meaning in cells:
-            st.metric(label, value, help=meaning or None, width=160)
+            st.metric(label, value, help=meaning or None, width=140)
 
 
 def nothing(title: str, what_to_do: str) -> None:
