@@ -34,6 +34,7 @@ class ElasticFailures:
 
     def __init__(self, url: str, *, stream: str = STREAM, wait: Callable[[float], None] = time.sleep) -> None:
         self.url, self.stream, self.wait = url, stream, wait
+        self.name = f"{_shown(url)}/{stream}"
         self.client = Elasticsearch(url, request_timeout=30, max_retries=0)
         self.ready = False
 

@@ -6,8 +6,10 @@ Elasticsearch could not take, so an index that was away catches up.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pandas as pd
@@ -21,6 +23,7 @@ from ingest.store import Store
 
 Document = Mapping[str, Any]
 CHUNK = 5000
+SETTLED_MS = 60_000
 TEXTS = (
     "TraceId SpanId ServiceName Stage Kind Tier Tool Model Region Device UserTier UserId SessionId Version Host "
     "ErrorType Message ClusterId"
@@ -33,6 +36,10 @@ class FailureIndex(Protocol):
 
     Everything raises Unavailable when the index is away, and BadSetting when it refuses our credentials.
     """
+
+    @property
+    def name(self) -> str:
+        """Which index this is, without a secret."""
 
     def put(self, documents: Sequence[Document]) -> Put:
         """Store; of two documents with one TraceId and SpanId the higher Revision stays."""
@@ -54,6 +61,7 @@ class StoreFailures:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.name = "store"
 
     def put(self, documents: Sequence[Document]) -> Put:
         if not documents:
@@ -135,20 +143,56 @@ def open_index(settings: Settings, store: Store) -> StoreFailures | ElasticFailu
     raise BadSetting("STAGESCOPE_FAILURES", where, "store: or http(s)://host:9200")
 
 
-def catch_up(source: StoreFailures, target: FailureIndex) -> Put:
-    """Bring `target` to where the store is: everything with a Revision above its newest. Repeating it changes nothing.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Everything below `revision` has been sent; `refused` is the lowest Revision that was refused, 0 when none was."""
 
-    Raises Unavailable half-way when the target goes away; the next call takes up from there.
+    revision: int = 0
+    refused: int = 0
+
+
+def catch_up(source: StoreFailures, target: FailureIndex, *, again: bool = False) -> Put:
+    """Bring `target` to where the store is: everything that was not sent yet. Repeating it changes nothing.
+
+    The mark moves only behind a batch that went through whole: of a batch that was half turned away nothing is lost.
+    `again` also sends what was refused before. Raises Unavailable when the target goes away; the next call goes on from there.
     """
+    mark = _mark(source.store, target.name)
+    start = min(mark.revision, target.newest_revision() + 1)  # an index that was emptied is filled anew
+    refused = mark.refused
+    if again and refused:
+        start, refused = min(start, refused), 0
     stored, rejected = 0, Counter[str]()
     batch: list[Document] = []
-    # From the newest Revision on, not behind it: documents of that very millisecond may have come since.
-    for document in source.changed(target.newest_revision(), source.newest_revision() + 1):
+    for document in source.changed(start, source.newest_revision() + 1):
         batch.append(document)
         if len(batch) >= CHUNK:
-            done = target.put(batch)
+            done, refused = _send(source.store, target, batch, refused)
             stored, batch = stored + done.stored, []
             rejected.update(done.rejected)
+    if batch:
+        done, refused = _send(source.store, target, batch, refused)
+        stored += done.stored
+        rejected.update(done.rejected)
+    return Put(stored, dict(rejected))
+
+
+def _send(store: Store, target: FailureIndex, batch: Sequence[Document], refused: int) -> tuple[Put, int]:
+    """Put one batch, move the mark, and say from which Revision on documents were refused."""
     done = target.put(batch)
-    rejected.update(done.rejected)
-    return Put(stored + done.stored, dict(rejected))
+    newest = int(batch[-1]["Revision"])
+    if done.rejected:
+        refused = min(refused or newest, int(batch[0]["Revision"]))
+    # Rows of that very millisecond may still come, but not after a minute.
+    passed = newest < time.time_ns() // 10**6 - SETTLED_MS and len(batch) < CHUNK
+    row = {"Target": target.name, "Revision": newest + 1 if passed else newest, "Refused": refused}
+    store.insert("failure_index_marks", pd.DataFrame([row]).astype({"Revision": "uint64", "Refused": "uint64"}))
+    return done, refused
+
+
+def _mark(store: Store, name: str) -> Mark:
+    rows = store.read(
+        "SELECT Revision, Refused FROM failure_index_marks WHERE Target = {name:String} ORDER BY UpdatedAt DESC LIMIT 1",
+        name=name,
+    )
+    return Mark(int(rows["Revision"].iloc[0]), int(rows["Refused"].iloc[0])) if len(rows) else Mark()

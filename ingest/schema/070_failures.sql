@@ -33,6 +33,17 @@ PARTITION BY toYYYYMM(Timestamp)
 ORDER BY (toDate(Timestamp), TraceId, SpanId)
 SETTINGS non_replicated_deduplication_window = 1000;
 
+-- How far each outside failure index has come; Refused is the lowest Revision of documents that it would not take (0: none).
+CREATE TABLE IF NOT EXISTS failure_index_marks
+(
+    Target String,
+    Revision UInt64,
+    Refused UInt64 DEFAULT 0,
+    UpdatedAt DateTime64(6) DEFAULT now64(6)
+)
+ENGINE = ReplacingMergeTree(UpdatedAt)
+ORDER BY Target;
+
 -- What the texts looked like, oldest first; AliasOf names the older template that took this one in.
 CREATE TABLE IF NOT EXISTS failure_templates
 (

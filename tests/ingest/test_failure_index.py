@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ingest.errors import BadSetting, Unavailable
-from ingest.failure_document import from_elastic, iso, mappings, nanoseconds, to_elastic
+from ingest.failure_document import Put, from_elastic, iso, mappings, nanoseconds, to_elastic
 from ingest.failure_elastic import ElasticFailures
 from ingest.failure_index import StoreFailures, catch_up, open_index
 from ingest.settings import Settings
@@ -148,6 +148,64 @@ def test_an_index_that_was_away_catches_up(store: StoreFailures, elastic: Elasti
     catch_up(store, elastic)
     assert _all(elastic) == _all(store)
     assert len(_all(elastic)) == 21
+
+
+class _HalfWay:
+    """An index that takes the newer documents of its first batch and turns the older ones away, as a busy Elasticsearch may."""
+
+    name = "half-way"
+
+    def __init__(self, refuse: frozenset[str] = frozenset(), *, falls: bool = True) -> None:
+        self.held: dict[str, dict[str, Any]] = {}
+        self.refuse, self.falls, self.sent = refuse, falls, 0
+
+    def put(self, documents: Any) -> Put:
+        self.sent += len(documents)
+        rejected = [one for one in documents if one["Message"] in self.refuse]
+        newer = documents[len(documents) // 2 :] if self.falls else documents
+        self.held |= {one["TraceId"]: dict(one) for one in newer if one not in rejected}
+        if self.falls:
+            self.falls = False
+            raise Unavailable("busy", 1.0)
+        return Put(len(documents) - len(rejected), {"mapper_parsing_exception": len(rejected)} if rejected else {})
+
+    def newest_revision(self) -> int:
+        return max((int(one["Revision"]) for one in self.held.values()), default=0)
+
+    def read(self, from_ns: int, to_ns: int) -> Iterator[dict[str, Any]]:
+        yield from (one for one in self.held.values() if from_ns <= one["Timestamp"] < to_ns)
+
+    def set_clusters(self, clusters: Any) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_older_documents_that_were_turned_away_are_sent_again(store: StoreFailures) -> None:
+    store.put([_document(number, Revision=10 + number) for number in range(20)])
+    target = _HalfWay()
+    with pytest.raises(Unavailable):
+        catch_up(store, target)
+    assert target.newest_revision() == 29, "the newest is in, older ones are not"
+    catch_up(store, target)
+    assert len(target.held) == 20
+    sent = target.sent
+    assert catch_up(store, target).stored == 0
+    assert target.sent == sent, "what is in is not sent for ever"
+
+
+def test_refused_documents_are_counted_kept_and_sent_again_when_asked(store: StoreFailures) -> None:
+    store.put([_document(number, Revision=10 + number, Message=f"m{number}") for number in range(5)])
+    target = _HalfWay(frozenset({"m1"}), falls=False)
+    target.name = "refusing"
+    assert catch_up(store, target).rejected == {"mapper_parsing_exception": 1}
+    assert catch_up(store, target, again=True).rejected == {"mapper_parsing_exception": 1}
+    assert (len(_all(store)), catch_up(store, target).rejected) == (5, {})
+    target.refuse = frozenset()  # somebody mended the mapping
+    assert catch_up(store, target, again=True).rejected == {}
+    assert len(target.held) == 5
+    assert catch_up(store, target, again=True).stored == 0
 
 
 def test_nobody_there_is_unavailable_and_nothing_is_lost(store: StoreFailures) -> None:
