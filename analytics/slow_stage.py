@@ -97,8 +97,8 @@ def stages(data: Data) -> list[Stage]:
 
 
 def _stage(frame: pd.DataFrame, runs: int) -> Stage:
-    main = frame[frame["ev_fallback"].fillna(0) == 0]
-    main = main if len(main) >= 30 else frame
+    usual = np.nan_to_num(frame["ev_fallback"].to_numpy(float)) == 0
+    main = frame if usual.all() or usual.sum() < 30 else frame[usual]
     kind, tier, model, tool = (_most(main[name]) for name in ("kind", "tier", "model", "tool"))
     work, known = _work(frame, kind, model)
     service_ms, parts = _split(frame, model)
@@ -152,11 +152,12 @@ def _split(frame: pd.DataFrame, model: str) -> tuple[Array, dict[str, Array]]:
     for column, cause in MEASURED.items():
         if cause == "cpu_blocking" and not model:
             continue
-        wanted = frame[column].fillna(0).clip(lower=0).to_numpy(float)
-        taken = np.minimum(wanted, 0.98 * left)
+        spent = frame[column].to_numpy(float)
+        taken = np.minimum(np.where(spent > 0, spent, 0.0), 0.98 * left)
         parts[cause] = parts.get(cause, 0.0) + taken
         left = left - taken
-    once = left / (1.0 + frame["retries"].fillna(0).clip(0, 100).to_numpy(float))
+    retries = frame["retries"].to_numpy(float)
+    once = left / (1.0 + np.where(retries > 0, np.minimum(retries, 100.0), 0.0))
     parts["retry"] = left - once
     return np.maximum(once, 1e-3), parts
 
@@ -214,5 +215,7 @@ def _in_flight(runs: pd.DataFrame, load: pd.DataFrame) -> Array:
 
 
 def _most(values: pd.Series[str]) -> str:
+    if (values == values.iloc[0]).all():
+        return str(values.iloc[0])
     counted = values[values != ""].value_counts()
     return str(counted.sort_index(kind="stable").idxmax()) if len(counted) else ""

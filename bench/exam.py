@@ -1,6 +1,6 @@
-"""Exam of the slow analyzer: scenario files on virtual time, through ingest, stages and analyzer, against what each file says must be found.
+"""Exam of the analyzers: scenario files on virtual time, through ingest, stages and analyzers, against what each file says must be found.
 
-Must stay true: the analyzer sees only telemetry. Truth is read after it has answered. Nothing is tuned to a scenario's name.
+Must stay true: the analyzers see only telemetry. Truth is read after they have answered. Nothing is tuned to a scenario's name.
 Run: python -m bench.exam [--scenarios DIR] [--seeds N] [--json]
 """
 
@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from analytics import slow, stages
+from analytics import failures, slow, stages
 from analytics.run import between
 from bench.exam_marks import Sheet, report
 from ingest.log import METRICS, TRACES, Message
@@ -69,11 +69,13 @@ def sit(plan: Plan, keep: Path | None = None) -> Sheet:
             window = between(truth["start"], truth["end"])
             fill(store, folder, truth, window)
             data = slow.ANALYZER.load(store, window)
+            failed = failures.find(failures.load(store, window))
         if plan.blind:
             data = hide_tokens(data, plan.blind)
         begun = time.monotonic()
         found = slow.find(data)
-        return Sheet(plan.scenario.stem, int(truth["seed"]), truth, tuple(found), time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        return Sheet(plan.scenario.stem, int(truth["seed"]), truth, tuple(found), seconds, tuple(failed))
 
 
 def play(plan: Plan, folder: Path) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analytics.findings import Finding, finding_key
+from analytics.findings import Evidence, Finding, finding_key
 from bench.exam import Plan, hide_tokens, shipped, sit
 from bench.exam_marks import Sheet, report
 from tests.analytics.stage_world import START, World
@@ -22,8 +23,26 @@ def named(stage: str, cause: str, dimension: str = "") -> Finding:
     )
 
 
-def sheet(expect: list[dict[str, Any]], findings: list[Finding], faults: list[dict[str, Any]] | None = None) -> Sheet:
-    return Sheet("case", 1, {"expect": expect, "faults": faults or []}, tuple(findings), 0.1)
+def sheet(
+    expect: list[dict[str, Any]],
+    findings: list[Finding],
+    faults: list[dict[str, Any]] | None = None,
+    failures: tuple[Finding, ...] = (),
+) -> Sheet:
+    truth = {"expect": expect, "faults": faults or [], "start": at(0), "end": at(600)}
+    return Sheet("case", 1, truth, tuple(findings), 0.1, failures)
+
+
+def at(seconds: int) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def fault(stage: str, first: int, last: int, **where: str) -> dict[str, Any]:
+    return {"stage": stage, "cause": "retry", "start": at(first), "end": at(last), "where": where}
+
+
+def failed(scene: str) -> Finding:
+    return replace(named("a", "unknown"), kind="failure", evidence=(Evidence("scene", scene),))
 
 
 def test_all_right() -> None:
@@ -51,10 +70,39 @@ def test_the_first_cause_counts_unless_two_are_expected_there() -> None:
     assert report([sheet(two, both)])["cause_accuracy"] == 1.0
 
 
-def test_optional_counts_neither_way_and_clusters_are_another_exam() -> None:
-    expect = [{"stage": "a", "cause": "retry", "optional": True}, {"cluster": "tool_timeout"}]
+def test_optional_counts_neither_way() -> None:
+    expect = [{"stage": "a", "cause": "retry", "optional": True}, {"cluster": "tool_timeout", "optional": True}]
     assert report([sheet(expect, [named("a", "unknown")])])["precision"] == 1.0
     assert report([sheet(expect, [])])["recall"] == 1.0
+    assert report([sheet(expect, [])])["cluster_recall"] == 1.0
+
+
+def test_an_expected_cluster_must_be_among_the_failures() -> None:
+    expect = [{"cluster": "tool_timeout"}, {"cluster": "kv_overflow"}]
+    marks = report([sheet(expect, [], failures=(failed("kv_overflow"), failed("new")))])
+    assert marks["cluster_recall"] == 0.5
+    assert marks["healthy_sittings"] == 0
+    assert not marks["passed"]
+    assert marks["per_scenario"]["case"]["missed_clusters"] == ["tool_timeout (seed 1)"]
+
+
+def test_a_failure_on_a_healthy_sheet_is_a_flag() -> None:
+    marks = report([sheet([], [], failures=(failed("new"),))])
+    assert marks["false_flags_on_healthy"] == 1
+    assert not marks["passed"]
+
+
+def test_always_bad_is_read_off_the_times_of_the_faults() -> None:
+    expect = [{"stage": stage, "cause": "retry"} for stage in ("whole", "late", "early", "local", "built")]
+    faults = [
+        fault("whole", 0, 600),
+        fault("late", 60, 600),
+        fault("early", 0, 500),
+        fault("local", 0, 600, region="eu"),
+    ]
+    sat = sheet(expect, [named("whole", "retry"), named("late", "retry")], faults)
+    assert sat.always_bad() == [("whole", "retry"), ("built", "retry")]
+    assert report([sat])["recall_always_bad"] == 0.5
 
 
 def test_any_flag_on_a_healthy_sheet_fails() -> None:
