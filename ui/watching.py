@@ -15,8 +15,8 @@ from pathlib import Path
 from analytics import alerts_send, alerts_watch, rollups, run
 from analytics.alerts import Rule
 from analytics.alerts_send import Notifier
-from ingest.errors import StagescopeError
-from ingest.failure_index import StoreFailures, catch_up, open_index
+from ingest.errors import BadSetting, StagescopeError
+from ingest.failure_index import FailureIndex, StoreFailures, catch_up, open_index
 from ingest.settings import Settings
 from ingest.store import Store
 from ui.loops import Loop, building
@@ -43,8 +43,7 @@ def watch(store: Store, settings: Settings, pace: Pace, stop: threading.Event) -
         Loop("analyzers", lambda: _analyze(store, pace.back), pace.every_s),
     ]
     if settings.failures not in ("", "store:"):
-        kept, index = StoreFailures(store), open_index(settings, store)
-        loops.append(Loop("failure index", lambda: _done(catch_up(kept, index)), INDEX_EVERY_S))
+        loops.append(Loop("failure index", Indexing(store, open_index(settings, store)).turn, INDEX_EVERY_S))
     if pace.alerts:
         loops.append(Loop("alerts", Alerting(store, rules, receivers).turn, ALERTS_EVERY_S))
     ended = threading.Event()
@@ -59,6 +58,34 @@ def watch(store: Store, settings: Settings, pace: Pace, stop: threading.Event) -
         thread.join(timeout=30)
     if by_itself:
         raise StagescopeError("one of the loops ended by itself; the reason stands above")
+
+
+class Indexing:
+    """Copies the failure log to an index outside. What it refuses is said; the log in the store goes on, and so do the other loops."""
+
+    def __init__(self, store: Store, index: FailureIndex) -> None:
+        self._kept, self._index, self._first, self._said = StoreFailures(store), index, True, ""
+
+    def turn(self) -> None:
+        try:
+            done = catch_up(self._kept, self._index, again=self._first)
+        except BadSetting as err:  # such as a token that expired: mended from outside, so the next turn tries again
+            self._tell(str(err))
+            return
+        self._first = False
+        reasons = ", ".join(f"{count:,} × {reason}" for reason, count in sorted(done.rejected.items()))
+        if reasons:
+            _say(
+                f"failure index {self._index.name} refused documents ({reasons}); the store keeps them: mend the mapping "
+                "of the data stream and start `stagescope watch` again to send them once more"
+            )
+        self._tell("")
+
+    def _tell(self, problem: str) -> None:
+        """Each problem once, not every turn."""
+        if problem and problem != self._said:
+            _say(f"failure index: {problem}")
+        self._said = problem
 
 
 class Alerting:
