@@ -34,21 +34,23 @@ def build(store: Store, week: str | None = None, *, owners: Owners = NOBODY, now
     items = _items(store, window, owners)
     last = Window(window.start - timedelta(days=7), window.start)
     before = _items(store, last, owners)[:TOP]
-    requests, failed, until = _traffic(store, window)
-    notes = [] if until else [f"nothing was analysed in {name}: run `stagescope analyze --from {iso(window.start)}`"]
-    if until and until < window.end - timedelta(hours=1):
-        notes.append(f"the week is judged by what was seen until {until:%a %d %b %H:%M} UTC")
+    judged = _judged(store, window)
+    requests, failed = _traffic(store, judged or window)
+    notes = [] if judged else [f"nothing was analysed in {name}: run `stagescope analyze --from {iso(window.start)}`"]
+    if judged and judged.end < window.end - timedelta(hours=1):
+        notes.append(f"the week is judged by what was seen until {judged.end:%a %d %b %H:%M} UTC")
     return Roadmap(
         week=name,
         window=window,
         requests=requests,
         failed_share=failed,
-        analysed_until=until,
+        analysed_until=judged.end if judged else None,
         top=tuple(items[:TOP]),
         then=tuple(items[TOP : TOP + NEXT]),
-        before=tuple(_outcome(item, items, bool(until)) for item in before),
-        tools=tuple(tools(store, window)),
+        before=tuple(_outcome(item, items, judged is not None) for item in before),
+        tools=tuple(tools(store, judged or window)),
         notes=tuple(notes),
+        judged=judged,
     )
 
 
@@ -149,8 +151,8 @@ def _tickets(store: Store) -> dict[str, str]:
     return dict(zip(rows["Key"].astype(str), rows["id"].astype(str), strict=True)) if len(rows) else {}
 
 
-def _traffic(store: Store, window: Window) -> tuple[int, float, datetime | None]:
-    """(requests, share of them with a failure that reached the user, end of the last analysis) of the week."""
+def _traffic(store: Store, window: Window) -> tuple[int, float]:
+    """(requests, share of them with a failure that reached the user)."""
     requests = _requests(store, window)
     failed = int(
         store.value(
@@ -160,15 +162,24 @@ def _traffic(store: Store, window: Window) -> tuple[int, float, datetime | None]
             end=window.end,
         )
     )
+    return requests, failed / max(1, requests)
+
+
+def _judged(store: Store, window: Window) -> Window | None:
+    """From the start of the earliest to the end of the latest analysis that ended in the week; None without any."""
     found = store.read(
-        "SELECT max(WindowTo) AS until, count() AS n FROM analyzer_runs "
+        "SELECT min(WindowFrom) AS start, max(WindowTo) AS until, count() AS n FROM analyzer_runs "
         "WHERE WindowTo > {start:DateTime64(3)} AND WindowTo <= {end:DateTime64(3)}",
         start=window.start,
         end=window.end,
     ).iloc[0]
-    until = pd.Timestamp(found["until"]) if int(found["n"]) else None
-    moment = None if until is None else (until.tz_localize(UTC) if until.tzinfo is None else until).to_pydatetime()
-    return requests, failed / max(1, requests), moment
+    return Window(_utc(found["start"]), _utc(found["until"])) if int(found["n"]) else None
+
+
+def _utc(value: object) -> datetime:
+    stamp = pd.Timestamp(str(value))
+    moment: datetime = (stamp.tz_localize(UTC) if stamp.tzinfo is None else stamp.tz_convert(UTC)).to_pydatetime(warn=False)
+    return moment
 
 
 def _outcome(item: Item, now: Sequence[Item], analysed: bool) -> Outcome:

@@ -9,7 +9,7 @@ from html import escape
 
 from analytics.roadmap_items import Item, Roadmap
 from analytics.roadmap_words import VERDICTS, evidence, gained, people, span, summary
-from analytics.tickets_text import EFFORT_WORDS, where
+from analytics.tickets_text import EFFORT_WORDS, cause, fact, where
 
 _STYLE = """
 :root{--ink:#1b2330;--soft:#5b6675;--line:#dfe4ea;--paper:#fff;--tint:#f5f7f9;--mark:#0b6b61;--bad:#a3341c;--good:#1d7a3e}
@@ -76,8 +76,8 @@ def _article(item: Item) -> str:
         ("Expected gain", escape(gained(item))),
         ("Verify", escape(finding.verify)),
         ("Hits", escape(people(item))),
-        ("Where", _code(where(finding)) + escape(f"; cause {finding.cause.replace('_', ' ')}")),
-        ("Measured", "<br>".join(_fact(fact) for fact in evidence(item))),
+        ("Where", _code(where(finding)) + escape(f"; cause {cause(finding)}")),
+        ("Measured", "<br>".join(escape(fact(found)) for found in evidence(item))),
         ("Goes with it", "<br>".join(map(escape, item.also))),
         ("Ticket", f"<code>{escape(item.ticket)}</code>" if item.ticket else ""),
         ("Trace", f"<code>stagescope trace {escape(finding.trace_ids[0])}</code>" if finding.trace_ids else ""),
@@ -87,20 +87,6 @@ def _article(item: Item) -> str:
         f"<article><div class=rank>{item.rank}</div><div><h3>{escape(finding.title)}</h3>"
         f"<p class=change>{escape(finding.recommendation)}</p><dl>{body}</dl></div></article>"
     )
-
-
-def _fact(fact: object) -> str:
-    value = getattr(fact, "value", "")
-    unit, expected = str(getattr(fact, "unit", "")), getattr(fact, "expected", None)
-    text = f"{value:,.4g}" if isinstance(value, int | float) else str(value)
-    usual = (
-        ""
-        if expected is None
-        else f" (in order: {expected:,.4g})"
-        if isinstance(expected, int | float)
-        else f" (usually {expected})"
-    )
-    return escape(f"{getattr(fact, 'name', '')}: {text} {unit}".rstrip() + usual)
 
 
 def _code(text: str) -> str:

@@ -28,8 +28,8 @@ class Item:
 
     @property
     def whole_week(self) -> bool:
-        """Whether the windows behind the numbers cover (nearly) seven days."""
-        return self.seconds >= 6.5 * 86400
+        """Whether the windows behind the numbers cover about seven days."""
+        return 6.5 * 86400 <= self.seconds <= 7.5 * 86400
 
     @property
     def score(self) -> float:
@@ -49,7 +49,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Roadmap:
-    """`top` three items, `then` the next in line, `before` what last week's top brought."""
+    """`top` three items, `then` the next in line, `before` what last week's top brought. `judged` is the time that the analyses
+    ending in the week looked at, of which `requests` and `failed_share` speak; None when there was none."""
 
     week: str
     window: Window
@@ -61,3 +62,4 @@ class Roadmap:
     before: tuple[Outcome, ...]
     tools: tuple[dict[str, Any], ...] = field(default=())
     notes: tuple[str, ...] = ()
+    judged: Window | None = None

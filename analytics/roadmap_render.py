@@ -13,7 +13,7 @@ from analytics import roadmap_html
 from analytics.findings import iso
 from analytics.roadmap_items import Item, Outcome, Roadmap
 from analytics.roadmap_words import VERDICTS, evidence, gained, people, span, summary
-from analytics.tickets_text import EFFORT_WORDS, cell, where
+from analytics.tickets_text import EFFORT_WORDS, cause, cell, fact, where
 from ingest.errors import BadSetting
 
 FORMATS = ("md", "html", "json")
@@ -82,7 +82,7 @@ def markdown(roadmap: Roadmap) -> str:
 
 def _section(item: Item) -> str:
     finding = item.finding
-    facts = [f"{fact.name} {_number(fact.value)} {fact.unit}".strip() for fact in evidence(item)]
+    facts = [fact(found) for found in evidence(item)]
     lines = [
         f"### {item.rank}. {finding.title}",
         "",
@@ -91,7 +91,7 @@ def _section(item: Item) -> str:
         f"- **Effort:** {EFFORT_WORDS[finding.effort]}",
         f"- **Expected gain:** {gained(item)}",
         f"- **Verify:** {finding.verify}",
-        f"- **Hits:** {people(item)}; {where(finding)}; cause {finding.cause.replace('_', ' ')}",
+        f"- **Hits:** {people(item)}; {where(finding)}; cause {cause(finding)}",
     ]
     if facts:
         lines.append(f"- **Measured:** {'; '.join(facts)}")
@@ -102,10 +102,6 @@ def _section(item: Item) -> str:
     if look:
         lines.append(f"- **Look at:** {', '.join(look)}")
     return "\n".join(lines)
-
-
-def _number(value: float | str) -> str:
-    return f"{value:,.4g}" if isinstance(value, int | float) else str(value)
 
 
 def _before(roadmap: Roadmap) -> str:

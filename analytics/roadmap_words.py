@@ -16,7 +16,9 @@ def summary(roadmap: Roadmap) -> str:
     """Two sentences that a lead can forward."""
     if not roadmap.requests:
         return f"No traffic was stored for {roadmap.week}."
-    head = f"{roadmap.requests:,} requests, {roadmap.failed_share:.1%} of them failed for the user."
+    judged = roadmap.judged or roadmap.window
+    when = f" in the {span(judged.seconds)} up to {judged.end:%a %d %b %H:%M} UTC" if judged != roadmap.window else ""
+    head = f"{roadmap.requests:,} requests{when}, {roadmap.failed_share:.1%} of them failed for the user."
     if not roadmap.top:
         return f"{head} Nothing was found that needs a change."
     lost = sum(item.lost_seconds for item in roadmap.top)
@@ -30,6 +32,8 @@ def summary(roadmap: Roadmap) -> str:
 
 def span(seconds: float) -> str:
     """Seconds as a person says them."""
+    if seconds >= 3 * 86400:
+        return f"{seconds / 86400:,.3g} days"
     if seconds >= 5400:
         return f"{seconds / 3600:,.1f} h"
     return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:,.0f} s"
@@ -57,7 +61,11 @@ def gained(item: Item) -> str:
 
 def evidence(item: Item, most: int = 5) -> list[Any]:
     """The facts worth a line: those with a value that would be in order first; never what the item says elsewhere."""
-    facts = [fact for fact in item.finding.evidence if fact.name not in _SAID_ELSEWHERE]
+    facts = [
+        fact
+        for fact in item.finding.evidence
+        if fact.name not in _SAID_ELSEWHERE and (fact.name, fact.value) != ("trend", "unknown")
+    ]
     return sorted(facts, key=lambda fact: fact.expected is None)[:most]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analytics import roadmap, roadmap_owners
+from analytics import roadmap, roadmap_owners, tickets_text
 from analytics.findings import Evidence, Finding, Window, finding_key
 from analytics.roadmap_owners import NOBODY
 from analytics.run import _save
@@ -155,6 +155,35 @@ def test_a_week_without_analysis_says_so(store: Store) -> None:
     assert "stagescope analyze" in empty.notes[0]
     for form in roadmap.FORMATS:
         assert "2025-W01" in roadmap.render(empty, form)
+
+
+def test_the_figures_speak_of_the_time_that_was_judged(store: Store) -> None:
+    """On a Monday the last seven days lie in the week before; the head must not count Monday alone."""
+    week = roadmap.week_window("2026-W30")
+    monday = week.start + timedelta(hours=9)
+    judged = Window(monday - timedelta(days=7), monday)
+    traffic(store, judged, 700)
+    _save(store, monday, judged, [found("m", judged, 100, 5)])
+    row = {"RunAt": monday, "WindowFrom": judged.start, "WindowTo": judged.end, "Analyzer": "slow", "RowsRead": 9}
+    store.insert("analyzer_runs", pd.DataFrame([row]))
+    built = roadmap.build(store, "2026-W30")
+    assert (built.requests, built.judged) == (700, judged)
+    assert "700 requests in the 7 days up to Mon 20 Jul 09:00 UTC" in roadmap.render(built)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (Evidence("repeated_prompt_tokens_p50", 3820.0, "tokens", 744.0),
+         "median prompt tokens that are the same on every call: 3,820 tokens (in order: 744 tokens)"),
+        (Evidence("own_time_p95_ms", 877.4, "ms"), "p95 of own time: 877 ms"),
+        (Evidence("repeated_share_of_prompt", 0.953, "ratio"), "share of the prompt that is the same on every call: 95.3 %"),
+        (Evidence("set apart by tool", "search", "100% of these", "19%"), "set apart by tool: search 100% of these (usually: 19%)"),
+        (Evidence("queue_wait_ms_p50", 2.25, "ms"), "median queue wait: 2.25 ms"),
+    ],
+)  # fmt: skip
+def test_measured_values_read_as_plain_words(evidence: Evidence, words: str) -> None:
+    assert tickets_text.fact(evidence) == words
 
 
 def test_weeks_are_iso_weeks() -> None:
