@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from analytics.slow_stage import Array, Flags, Stage
 
@@ -126,10 +127,11 @@ def _places(stage: Stage) -> list[Feature]:
         ("version", "version", "regression"),
         ("tool", "dimension", "slow_dependency"),
     ):
-        values = stage.frame[column].to_numpy(str)
-        names, counts = np.unique(values, return_counts=True)
-        keep = [str(name) for _, name in sorted(zip(-counts, names, strict=True))[:MAX_VALUES]]
-        masks = {name: values == name for name in keep}
+        codes, values = pd.factorize(stage.frame[column], sort=True)
+        names = [str(value) for value in values]
+        counts = np.bincount(codes[codes >= 0], minlength=len(names))
+        keep = sorted(range(len(names)), key=lambda code: (-counts[code], names[code]))[:MAX_VALUES]
+        masks = {names[code]: codes == code for code in keep}
         least = MIN_TOOL_SLICE if column == "tool" else MIN_SLICE
         means = {name: float(np.median(logs[mask])) for name, mask in masks.items() if mask.sum() >= least}
         for name, mask in masks.items():

@@ -28,6 +28,10 @@ MEASURED_CAUSES = frozenset({"retry", "queueing", "batch_stall", "lock_wait", "c
 UNKNOWN_SHARE = 0.30
 HEAVY_EXCESS = 0.35
 ADDITIVE_BELOW = 0.5
+KNOWN_SHARE = 0.8
+# Where the work is not known, only what was measured on the very host, and only if it moves the time this much.
+HARDWARE = frozenset({"gpu_contention", "pcie_saturation", "storage_wait", "network_hop", "cold_start"})
+STRONG_EFFECT = math.log(1.35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,12 @@ class Loss:
 def losses(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Loss:
     """Everything one stage loses, by cause."""
     found: dict[str, Array] = dict(_measured(stage))
-    effects: list[Effect] = []
-    excess = np.zeros(len(stage.service_ms))
-    if stage.known_share >= 0.8:
-        logs = np.log(stage.service_ms / expected.usual_ms)
-        effects = select(logs, stage.block, features(stage))
-        shift, parts = _explained(stage, effects, expected)
-        for cause, lost in parts.items():
-            found[cause] = found.get(cause, 0.0) + lost
-        excess = np.where(stage.known, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
+    effects = _effects(stage, expected)
+    shift, parts = _explained(stage, effects, expected)
+    for cause, lost in parts.items():
+        found[cause] = found.get(cause, 0.0) + lost
+    excess = np.where(stage.known, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
+    excess = excess if stage.known_share >= KNOWN_SHARE else np.zeros(len(excess))
     cause = _of_the_rest(stage, expected, excess)
     if cause:
         found[cause] = found.get(cause, 0.0) + excess
@@ -67,6 +68,18 @@ def losses(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Lo
         )
         found[waste] = found.get(waste, 0.0) + np.minimum(lost, room)
     return Loss(stage, expected, {cause: lost * stage.on_path for cause, lost in found.items()}, tuple(effects))
+
+
+def _effects(stage: Stage, expected: Expectation) -> list[Effect]:
+    """What explains the stage's times. Without known work its mix may be what moved, so the other contrasts only stand beside."""
+    found = select(np.log(stage.service_ms / expected.usual_ms), stage.block, features(stage))
+    if stage.known_share >= KNOWN_SHARE:
+        return found
+    return [
+        e
+        for e in found
+        if e.feature.group == "mechanism" and e.feature.cause in HARDWARE and e.log_effect >= STRONG_EFFECT
+    ]
 
 
 def _measured(stage: Stage) -> Mapping[str, Array]:
@@ -167,6 +180,8 @@ def first_cause(loss: Loss) -> tuple[str, tuple[str, ...]]:
 
 def interval(stage: Stage, lost: Array, measured: bool) -> tuple[float, float]:
     """90 % interval of the window's lost seconds: minutes are drawn again, then widened for model error by exp(+-0.33 z)."""
+    if not lost.any():
+        return 0.0, 0.0
     per_block = np.bincount(np.unique(stage.block, return_inverse=True)[1], weights=lost)
     source = np.random.default_rng(20_131)
     draws = source.multinomial(len(per_block), np.full(len(per_block), 1 / len(per_block)), size=DRAWS)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from analytics.slow_load import Data
+from analytics.slow_load import MIN_RUNS, Data
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -85,20 +85,21 @@ def stages(data: Data) -> list[Stage]:
         return []
     good = data.runs[(data.runs["failed"] == 0) & (data.runs["kind"] != "wait") & (data.runs["self_ms"] > 0)]
     around = _surroundings(good.sort_values(["ts", "trace"], kind="stable"), data)
-    by_name = dict(list(around.groupby(["service", "stage"], sort=False)))
+    sizes = around.groupby(["service", "stage"], sort=False)["ts"].transform("size")
+    by_name = dict(list(around[sizes >= MIN_RUNS].groupby(["service", "stage"], sort=False)))
     found = []
     totals = data.totals
     succeeded = (totals["runs"].astype(int) - totals["failed"].astype(int)).tolist()
     for service, name, runs in zip(totals["service"].tolist(), totals["stage"].tolist(), succeeded, strict=True):
         frame = by_name.get((service, name))
-        if frame is not None and len(frame) >= 30:
+        if frame is not None:
             found.append(_stage(frame.reset_index(drop=True), runs))
     return found
 
 
 def _stage(frame: pd.DataFrame, runs: int) -> Stage:
     usual = np.nan_to_num(frame["ev_fallback"].to_numpy(float)) == 0
-    main = frame if usual.all() or usual.sum() < 30 else frame[usual]
+    main = frame if usual.all() or usual.sum() < MIN_RUNS else frame[usual]
     kind, tier, model, tool = (_most(main[name]) for name in ("kind", "tier", "model", "tool"))
     work, known = _work(frame, kind, model)
     service_ms, parts = _split(frame, model)

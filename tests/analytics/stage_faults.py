@@ -22,7 +22,7 @@ def apply(
     FAULTS[kind](world, mask, strength)
 
 
-def _samples(world: World, mask: Mask, column: str, calm: tuple[float, float], storm: tuple[float, float]) -> None:
+def samples(world: World, mask: Mask, column: str, calm: tuple[float, float], storm: tuple[float, float]) -> None:
     """Samples every 10 s for the stage's hosts; stormy while (and where) the fault acts."""
     runs, rng = world.runs, world.rng
     stage = runs.loc[mask, "stage"].iloc[0]
@@ -60,7 +60,7 @@ def _times(
 ) -> Callable[[World, Mask, float], None]:
     def act(world: World, mask: Mask, strength: float) -> None:
         world.slow(mask, 1 + share * strength)
-        _samples(world, mask, column, calm, storm)
+        samples(world, mask, column, calm, storm)
 
     return act
 
@@ -81,7 +81,7 @@ def _lock(world: World, mask: Mask, strength: float) -> None:
 def _storage(world: World, mask: Mask, strength: float) -> None:
     n = int(mask.sum())
     world.runs.loc[mask, "extra_ms"] += world.rng.exponential(350 * strength, n) + 80 * strength
-    _samples(world, mask, "disk_queue", (0.1, 0.8), (14, 40))
+    samples(world, mask, "disk_queue", (0.1, 0.8), (14, 40))
 
 
 def _cold(world: World, mask: Mask, strength: float) -> None:

@@ -82,6 +82,7 @@ class World:
                 "user_tier": rng.choice(["free", "pro"], n, p=[0.7, 0.3]),
                 "user": rng.integers(0, 400, n).astype(str),
                 "version": np.full(n, "1.0.0"),
+                "trace": [f"{self.seed:04x}{i:028x}" for i in range(n)],
             }
         )
         self.runs = pd.concat([self._runs(kind, i) for i, kind in enumerate(self.stages)], ignore_index=True)
@@ -100,7 +101,6 @@ class World:
         wait = kind.wait * np.exp(rng.normal(0, 0.5, n)) if kind.wait else np.zeros(n)
         frame = self.dims.assign(
             ts=self.starts + 0.4 * number,
-            trace=[f"{self.seed:04x}{i:028x}" for i in range(n)],
             service=kind.service,
             stage=kind.name,
             kind=kind.kind,

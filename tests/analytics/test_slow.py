@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from analytics import slow
 from analytics.findings import CAUSES, EFFORTS, SEVERITIES, Finding
 from analytics.slow_load import Data
 from analytics.slow_wording import WORDS
-from tests.analytics.stage_faults import FAULTS, apply
+from tests.analytics.stage_faults import FAULTS, apply, samples
 from tests.analytics.stage_world import World
 
 CASES = {
@@ -40,6 +42,16 @@ CASES = {
 }
 
 
+@cache
+def _made(seed: int, traces: int) -> World:
+    return World(seed=seed, traces=traces)
+
+
+def fresh(seed: int, traces: int = 1_500) -> World:
+    """A world of one's own to put faults in; those of one seed are made once and copied."""
+    return deepcopy(_made(seed, traces))
+
+
 def found_in(world: World) -> list[Finding]:
     return list(slow.find(world.data()))
 
@@ -47,7 +59,7 @@ def found_in(world: World) -> list[Finding]:
 @pytest.mark.parametrize("cause", sorted(FAULTS))
 def test_each_cause_is_found_by_its_evidence(cause: str) -> None:
     stage, span, strength, where = CASES[cause]
-    world = World(seed=21)
+    world = fresh(21)
     if cause == "regression":
         newer = world.between(0.4, 1.0) & (world.runs["trace"].str[-1].isin(list("02468ace")))
         world.runs.loc[newer, "version"] = "2.0.0"
@@ -103,7 +115,7 @@ def test_every_cause_has_words_without_holes() -> None:
 
 
 def broken(change: str) -> Data:
-    data = World(seed=7, traces=400).data()
+    data = fresh(7, 400).data()
     runs = data.runs.copy()
     if change == "no_work":
         runs[["input_tokens", "output_tokens", "cached_tokens", "payload_bytes", "items"]] = np.nan
@@ -146,6 +158,30 @@ def test_missing_tokens_lower_what_is_said_not_what_is_true() -> None:
         np.nan
     )
     assert [(f.subject["stage"], f.cause) for f in found_in(world)] == [("merge", "queueing")]
+
+
+HIDDEN = ["input_tokens", "cached_tokens", "output_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "stage"),
+    [("gpu_contention", "outline"), ("pcie_saturation", "merge"), ("cold_start", "verify")],
+)
+def test_strong_evidence_of_the_hardware_is_heard_without_tokens(cause: str, stage: str) -> None:
+    world = fresh(21)
+    apply(world, cause, stage, (0.3, 0.8), 1.5)
+    world.runs.loc[world.of(stage), HIDDEN] = np.nan
+    assert [(f.subject["stage"], f.cause) for f in found_in(world)] == [(stage, cause)]
+
+
+def test_more_work_unseen_on_a_busy_card_accuses_nobody() -> None:
+    """Half the window brings prompts and answers twice as long, on a card that is then at 0.8 instead of 0.5; no tokens are declared."""
+    world = fresh(21)
+    late = world.of("outline") & world.between(0.5, 1.0)
+    world.slow(late, 2.0)
+    world.runs.loc[world.of("outline"), HIDDEN] = np.nan
+    samples(world, late, "sm", (0.4, 0.6), (0.7, 0.85))
+    assert found_in(world) == []
 
 
 def test_hidden_load_does_not_blame_the_version() -> None:

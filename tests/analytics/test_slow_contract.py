@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from analytics import slow
-from analytics.findings import Analyzer, Window
+from analytics.findings import Analyzer, Finding, Window
 from analytics.slow_load import Data, empty
 from tests.analytics.stage_faults import apply
 from tests.analytics.stage_world import START, Kind, World
@@ -67,9 +67,19 @@ def with_stranger() -> Data:
     )
 
 
+@cache
+def found_in_faulty() -> Sequence[Finding]:
+    return slow.find(faulty())
+
+
+def find(data: Data) -> Sequence[Finding]:
+    """The analyzer's own answer; the faulty world, which most questions compare with, is asked once."""
+    return found_in_faulty() if data is faulty() else slow.find(data)
+
+
 STATES = States(lambda: empty(DAY), lambda: World(seed=4).data(), faulty, shuffled, doubled, week_later, with_stranger)
 
 
 @pytest.mark.parametrize("question", EXAM, ids=lambda question: question.__name__)
 def test_slow_passes(question: Callable[[Analyzer, States], None]) -> None:
-    question(slow.ANALYZER, STATES)
+    question(slow.ANALYZER._replace(find=find), STATES)
