@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ingest import mapping_names
 from ingest.mapping_facts import SLOTS, Facts, codes_sql, count_keys_sql, keys_of, quote, runs, unit_scales
+from ingest.mapping_gathered import facts_of, gathered, least_rule, numbers
 from ingest.mapping_rules import KINDS, NS_PER_UNIT, Candidate, KindRule, Rules, StageRule, read_rules
 
 KEEP = ("Timestamp", "TraceId", "SpanId", "ParentSpanId", "SpanName", "SpanKind", "ServiceName", "Duration", "Marks")
@@ -19,7 +20,7 @@ NONE = 9999
 MAX_MESSAGE = 2000
 # Whole columns at a time: branches evaluated lazily would compute shared parts again and again.
 SETTINGS = "SETTINGS short_circuit_function_evaluation = 'disable'"
-WIDTHS = {"Retries": "UInt16"}
+NUMBERS = ("InputTokens", "CachedTokens", "OutputTokens", "PayloadBytes", "Items", "Rows", "Retries")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +67,18 @@ class _Compiler:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.facts = Facts()
+        # Facts that are gathered together are numbered one after the other.
         self.evidence = {name: self.facts.number(keys_of(found)) for name, found in rules.evidence.items() if found}
+        counted = [run for name in NUMBERS for run in runs(rules.columns[name]) if not run[0].prefix]
+        self.numbers = {self.facts.number(keys_of(run)) for run in counted}
+        self.kinds = {self.facts.number((rule.attribute[0][0],)) for rule in rules.kinds if _of_one_key(rule)}
 
     def expressions(self) -> Mapping[str, str]:
         rules = self.rules
-        texts = {
-            name: self.text(found)
-            for name, found in rules.columns.items()
-            if name not in WIDTHS and self._is_text(name)
-        }
+        texts = {name: self.text(found) for name, found in rules.columns.items() if name not in (*NUMBERS, "WaitTime")}
         found: dict[str, str] = {"Stage": "_stage", "Kind": "_kind", **texts}
         found["WaitTime"] = self.wait_time()
-        for name in ("InputTokens", "CachedTokens", "OutputTokens", "PayloadBytes", "Items", "Rows"):
+        for name in NUMBERS[:-1]:
             found[name] = self.number(rules.columns[name])
         found["Retries"] = f"toUInt16(least(ifNull({self.number(rules.columns['Retries'])}, 0), 65535))"
         found["Failed"] = "_failed"
@@ -86,19 +87,6 @@ class _Compiler:
         found["Evidence"] = self.evidence_map()
         self.named_levels = self.named()
         return found
-
-    @staticmethod
-    def _is_text(name: str) -> bool:
-        return name not in (
-            "InputTokens",
-            "CachedTokens",
-            "OutputTokens",
-            "PayloadBytes",
-            "Items",
-            "Rows",
-            "Retries",
-            "WaitTime",
-        )
 
     def levels(self) -> Sequence[Mapping[str, str]]:
         """Names for inner queries, each level using those of the levels before it. The last to call: all facts must be known."""
@@ -116,7 +104,13 @@ class _Compiler:
             {name: codes_sql(layer, column, shift) for name, layer, column, shift in parts},
             {"_fc": f"arrayConcat({codes})", "_fv": f"arrayConcat({values})"},
             {"_c": "arraySort(_fc)", "_v": "arraySort((v, c) -> c, _fv, _fc)"},
-            {"_f": f"arrayMap(c -> toUInt16(intDiv(c, {SLOTS})), _c)"},
+            {
+                "_f": facts_of("_"),
+                **gathered("_e", self.evidence.values()),
+                **gathered("_n", self.numbers),
+                **gathered("_k", self.kinds),
+            },
+            {**numbers("_n"), "_ef": facts_of("_e"), "_kf": facts_of("_k")},
             *self.named_levels,
         ]
 
@@ -170,14 +164,18 @@ class _Compiler:
 
     def number(self, found: Sequence[Candidate]) -> str:
         """Nullable(UInt64): decimal fractions are cut, negative and unreadable values are unknown."""
-        parts = [f"toUInt64OrNull(extract({self.run_text(run)}, '^([0-9]+)(\\\\.[0-9]*)?$'))" for run in runs(found)]
-        return (
-            f"coalesce({', '.join(parts)})"
-            if len(parts) > 1
-            else parts[0]
-            if parts
-            else "CAST(NULL, 'Nullable(UInt64)')"
-        )
+        parts = [self.run_number(run) for run in runs(found)]
+        if not parts:
+            return "CAST(NULL, 'Nullable(UInt64)')"
+        return parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
+
+    def run_number(self, run: tuple[Candidate, ...]) -> str:
+        first = run[0]
+        if first.prefix:
+            value = f"toUInt64(nullIf({count_keys_sql(first)}, 0))"
+        else:
+            value = f"_n{'j' if first.count else 'n'}[indexOf(_nf, {self.facts.number(keys_of(run))})]"
+        return f"if({self.conditions(first.when)}, {value}, NULL)" if first.when else value
 
     def wait_time(self) -> str:
         """Nanoseconds, at most the duration; a span that is one long wait waits for all of it."""
@@ -218,21 +216,21 @@ class _Compiler:
 
     def kind(self) -> str:
         """The kind of the first rule that fits. Every rule gives its number or NONE and the least wins: whole columns, no branches."""
-        tables: dict[str, dict[str, int]] = {}
+        exact: dict[tuple[int, str], int] = {}
+        filled: dict[int, int] = {}
         numbers: list[str] = []
         for number, rule in enumerate(self.rules.kinds):
-            if len(rule.attribute) == 1 and not (
-                rule.span or rule.stage or rule.span_kind or "*" in rule.attribute[0][1]
-            ):
-                key, values = rule.attribute[0]
-                for value in values:
-                    tables.setdefault(key, {}).setdefault(value, number)
-            else:
+            if not _of_one_key(rule):
                 numbers.append(f"if({self.kind_conditions(rule)}, {number}, {NONE})")
-        for key, table in tables.items():
-            told, found = ", ".join(map(quote, table)), ", ".join(map(str, table.values()))
-            numbers.append(f"toUInt16(transform({self.value((key,))}, [{told}], [{found}], {NONE}))")
-        return f"least({', '.join([*numbers, str(NONE), str(NONE)])})"
+                continue
+            key, values = rule.attribute[0]
+            fact = self.facts.number((key,))
+            if "*" in values:
+                filled.setdefault(fact, number)
+            else:
+                for value in values:
+                    exact.setdefault((fact, value), number)
+        return f"least({', '.join([*numbers, least_rule('_k', exact, filled, NONE), str(NONE)])})"
 
     def kind_name(self) -> str:
         rules = self.rules.kinds
@@ -276,21 +274,19 @@ class _Compiler:
         if not self.evidence:
             return "CAST(map(), 'Map(LowCardinality(String), Float64)')"
         names = {number: name for name, number in self.evidence.items()}
-        low, high = min(names), max(names)
         scales = {number * SLOTS + place + shift: scale for name, number in self.evidence.items()
                   for place, scale in enumerate(unit_scales(name, self.rules.evidence[name])) for shift in (0, SLOTS // 2) if scale != 1}  # fmt: skip
         codes, factors = [*scales] or [0], [*scales.values()] or [1.0]
-        within = f"f BETWEEN {low} AND {high} AND u = 1"
-        uniq = "arrayEnumerateUniq(_f)"
-        facts, texts, marks = (
-            f"arrayFilter(({', '.join(dict.fromkeys((first, 'f', 'u')))}) -> {within}, {', '.join(dict.fromkeys((column, '_f', uniq)))})"
-            for first, column in (("f", "_f"), ("v", "_v"), ("c", "_c"))
-        )
         number = (
             "multiIf(lower(v) IN ('true', 'yes'), 1., lower(v) IN ('false', 'no'), 0., "
             f"toFloat64OrNull(v) * transform(c, {codes}, {factors}, 1.))"
         )
         name = f"transform(f, {[*names]}, {[*names.values()]}, '')"
-        pairs = f"arrayMap((f, v, c) -> ({name}, {number}), {facts}, {texts}, {marks})"
-        known = f"arrayFilter(p -> isFinite(ifNull(p.2, nan)), {pairs})"
+        pairs = f"arrayMap((f, v, c, u) -> ({name}, if(u = 1, {number}, NULL)), _ef, _ev, _ec, arrayEnumerateUniq(_ef))"
+        known = f"arrayFilter(p -> p.1 != '' AND isFinite(ifNull(p.2, nan)), {pairs})"
         return f"CAST(arrayMap(p -> (p.1, assumeNotNull(p.2)), {known}), 'Map(LowCardinality(String), Float64)')"
+
+
+def _of_one_key(rule: KindRule) -> bool:
+    """A rule about the value of one attribute and nothing else."""
+    return len(rule.attribute) == 1 and not (rule.span or rule.stage or rule.span_kind)
