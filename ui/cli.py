@@ -16,6 +16,7 @@ from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
 from ui import (
     commands_act,
+    commands_alerts,
     commands_data,
     commands_explain,
     commands_find,
@@ -67,10 +68,12 @@ COMMANDS: tuple[Command, ...] = (
     *commands_look.COMMANDS,
     *commands_explain.COMMANDS,
     *commands_act.COMMANDS,
+    *commands_alerts.COMMANDS,
     *commands_store.COMMANDS,
     STACK,
 )
 GROUPS = {
+    "alerts": "where alerts stand, and keeping them quiet for a while",
     "tickets": "open, update, close and reopen tickets",
     "dead-letters": "what could not be stored, and trying again",
     "stack": "the instrumented three-tier agent stack",

@@ -81,7 +81,7 @@ def print_findings(found: Sequence[Finding]) -> None:
         else:
             print(f"   affects   {text.count(finding.requests)} requests, {text.count(finding.users)} users")
         for item in finding.evidence:
-            expected = "" if item.expected is None else f"   (in order: {_number(item.expected)} {item.unit})"
+            expected = "" if item.expected is None else f"   ({_in_order(item.expected, item.unit)})"
             print(f"   evidence  {item.name} = {_number(item.value)} {item.unit}{expected}".rstrip())
         print(f"   do        {text.printable(finding.recommendation)} [{finding.effort}]")
         if finding.expected_saving_ms:
@@ -90,6 +90,12 @@ def print_findings(found: Sequence[Finding]) -> None:
         if finding.trace_ids:
             print(f"   traces    {' '.join(finding.trace_ids[:3])}")
         print(f"   key       {finding.key}, {finding.state}, first seen {text.moment(finding.first_seen)}")
+
+
+def _in_order(expected: float | str, unit: str) -> str:
+    if isinstance(expected, str):
+        return f"usually: {text.printable(expected)}"
+    return f"in order: {_number(expected)} {unit}".rstrip()
 
 
 def _number(value: float | str) -> str:
