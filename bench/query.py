@@ -71,7 +71,7 @@ def measure(store: Store, rows: int, end: datetime) -> dict[str, Any]:
     note("building stage runs")
     report = stages.build(store, week)
     out["stage_runs"] = int(store.value("SELECT count() FROM stage_runs SETTINGS final = 0"))
-    out["stage_runs_per_s"] = round(report.runs / report.seconds) if report.seconds else 0
+    out["stage_runs_per_s"] = round(report.spans / report.seconds) if report.seconds else 0
     began = time.monotonic()
     rollups.roll(store)
     out["rollup_s"] = round(time.monotonic() - began, 1)

@@ -3,7 +3,7 @@ SELECT o.*, s.Length AS Length, s.SelfTime AS SelfTime, s.CriticalTime AS Critic
 FROM
 (
     SELECT *$marks, $row AS Row FROM otel_traces
-    WHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp <= fromUnixTimestamp64Nano({high:Int64})
+    PREWHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp <= fromUnixTimestamp64Nano({high:Int64})
         AND TraceId IN (SELECT TraceId FROM $pick WHERE Long = {long:UInt8} AND Slice = {slice:UInt64})
 ) AS o
 ANY INNER JOIN $shape AS s ON o.Row = s.Row
