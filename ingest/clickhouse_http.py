@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import lz4.frame
@@ -13,6 +13,7 @@ import zstandard
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from ingest import native
 from ingest.engine import EngineError
 
 COMPRESSORS: Mapping[str, Callable[[], Any]] = {
@@ -30,9 +31,12 @@ async def body(request: Request, limit: int) -> bytes:
         data += chunk
         if len(data) > limit:
             raise EngineError(307, f"the request body is over {limit} bytes. (TOO_MANY_BYTES)")
-    if not encoding or encoding == "identity":
-        return bytes(data)
-    return await run_in_threadpool(_inflate, bytes(data), encoding, limit)
+    sent = bytes(data)
+    if encoding and encoding != "identity":
+        sent = await run_in_threadpool(_inflate, sent, encoding, limit)
+    if request.query_params.get("decompress") == "1":
+        sent = await run_in_threadpool(native.unframe, sent, limit)
+    return sent
 
 
 def _inflate(data: bytes, encoding: str, limit: int) -> bytes:
@@ -76,6 +80,17 @@ def accepted(request: Request) -> str:
         return ""
     offered = [part.split(";")[0].strip() for part in request.headers.get("accept-encoding", "").lower().split(",")]
     return next((name for name in offered if name in COMPRESSORS), "")
+
+
+def shaped(request: Request, fmt: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The answer's blocks as the client wants them: Native for its protocol version, then in frames (compress=1).
+
+    A client of an older version asks first whether its version is served; it is not, and it reads the plain format (faster).
+    """
+    version = request.query_params.get("client_protocol_version", "")
+    if fmt.lower() == "native" and version.isdigit() and int(version) >= native.FLAGGED_VERSION:
+        blocks = map(native.versioned, blocks)
+    return map(native.frame, blocks) if request.query_params.get("compress") == "1" else blocks
 
 
 def content_type(fmt: str) -> str:

@@ -27,7 +27,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ingest.clickhouse_http import COMPRESSORS, accepted, body, content_type, credentials
+from ingest import native
+from ingest.clickhouse_http import COMPRESSORS, accepted, body, content_type, credentials, shaped
 from ingest.engine import Answer, Ask, Engine, EngineError
 from ingest.errors import BadSetting, Unavailable
 from ingest.store import DATABASE, Store
@@ -116,7 +117,8 @@ class _Door:
         except ClientDisconnect:
             return Response(status_code=499)
         except EngineError as err:
-            reply = PlainTextResponse(err.body, err.status, {"X-ClickHouse-Exception-Code": str(err.code)})
+            told = native.frame(err.body) if request.query_params.get("compress") == "1" else err.body
+            reply = PlainTextResponse(told, err.status, {"X-ClickHouse-Exception-Code": str(err.code)})
         reply.headers["X-ClickHouse-Query-Id"] = query_id
         reply.headers["X-ClickHouse-Timezone"] = self._engine.timezone
         reply.headers["X-ClickHouse-Server-Display-Name"] = "stagescope"
@@ -125,10 +127,6 @@ class _Door:
     async def _answer(self, request: Request) -> Response:
         params = request.query_params
         owner = self._owner(request)
-        if params.get("compress") == "1" or params.get("decompress") == "1":
-            raise EngineError(
-                48, "compress/decompress=1 is not served: use enable_http_compression=1. (NOT_IMPLEMENTED)"
-            )
         sent = await body(request, MAX_OWNER_BODY if owner else MAX_READER_BODY)
         text = b"\n".join(part for part in (params.get("query", "").encode(), sent) if part)
         if not text.strip():
@@ -147,14 +145,15 @@ class _Door:
         )
         gate = self._owners if owner else self._readers
         await gate.enter()
-        return await self._start(ask, gate, accepted(request))
+        return await self._start(ask, gate, request)
 
-    async def _start(self, ask: Ask, gate: _Gate, encoding: str) -> Response:
+    async def _start(self, ask: Ask, gate: _Gate, request: Request) -> Response:
+        encoding = accepted(request)
         answer: Answer | None = None
         handed_on = False
         try:
             answer = await run_in_threadpool(self._engine.ask, ask)
-            blocks = answer.blocks()
+            blocks = shaped(request, answer.fmt, answer.blocks())
             first = await run_in_threadpool(next, blocks, None)
             reply = _Reply(answer, (first, blocks), encoding, gate)
             handed_on = True

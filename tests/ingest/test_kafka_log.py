@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, codec
 
 from ingest.errors import BadInput, BadSetting, Unavailable
 from ingest.kafka_log import KafkaSink, KafkaSource
-from ingest.kafka_place import KafkaPlace, kafka_place
+from ingest.kafka_place import COMPRESSIONS, KafkaPlace, kafka_place
 from ingest.ledger import Ledger
 from ingest.log import TRACES, Message, Sink, Source
 from ingest.meter import Meter
@@ -183,3 +183,10 @@ def test_addresses() -> None:
 def test_addresses_without_meaning_stop_at_the_start(url: str) -> None:
     with pytest.raises(BadSetting):
         kafka_place(url)
+
+
+@pytest.mark.parametrize("name", sorted(set(COMPRESSIONS) - {"none"}))
+def test_every_compression_that_a_producer_may_use_can_be_read(name: str) -> None:
+    squeeze, inflate = getattr(codec, f"{name}_encode"), getattr(codec, f"{name}_decode")
+    assert getattr(codec, f"has_{name}")(), f"a message in {name} would stop its partition"
+    assert inflate(squeeze(b"span" * 100)) == b"span" * 100
