@@ -37,8 +37,6 @@ def build(store: Store, week: str | None = None, *, owners: Owners = NOBODY, now
     judged = _judged(store, window)
     requests, failed = _traffic(store, judged or window)
     notes = [] if judged else [f"nothing was analysed in {name}: run `stagescope analyze --from {iso(window.start)}`"]
-    if judged and judged.end < window.end - timedelta(hours=1):
-        notes.append(f"the week is judged by what was seen until {judged.end:%a %d %b %H:%M} UTC")
     return Roadmap(
         week=name,
         window=window,
@@ -178,7 +176,9 @@ def _judged(store: Store, window: Window) -> Window | None:
 
 def _utc(value: object) -> datetime:
     stamp = pd.Timestamp(str(value))
-    moment: datetime = (stamp.tz_localize(UTC) if stamp.tzinfo is None else stamp.tz_convert(UTC)).to_pydatetime(warn=False)
+    moment: datetime = (stamp.tz_localize(UTC) if stamp.tzinfo is None else stamp.tz_convert(UTC)).to_pydatetime(
+        warn=False
+    )
     return moment
 
 

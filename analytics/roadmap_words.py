@@ -64,9 +64,16 @@ def evidence(item: Item, most: int = 5) -> list[Any]:
     facts = [
         fact
         for fact in item.finding.evidence
-        if fact.name not in _SAID_ELSEWHERE and (fact.name, fact.value) != ("trend", "unknown")
+        if fact.name not in _SAID_ELSEWHERE and (fact.name, fact.value) != ("trend", "unknown") and not _in_order(fact)
     ]
     return sorted(facts, key=lambda fact: fact.expected is None)[:most]
+
+
+def _in_order(fact: Any) -> bool:
+    """Whether the value is within 5 % of what it should be, which explains nothing."""
+    if isinstance(fact.value, str) or not isinstance(fact.expected, int | float):
+        return False
+    return abs(fact.value - fact.expected) <= 0.05 * abs(fact.expected)
 
 
 _SAID_ELSEWHERE = frozenset(

@@ -163,12 +163,16 @@ def test_the_figures_speak_of_the_time_that_was_judged(store: Store) -> None:
     monday = week.start + timedelta(hours=9)
     judged = Window(monday - timedelta(days=7), monday)
     traffic(store, judged, 700)
-    _save(store, monday, judged, [found("m", judged, 100, 5)])
+    facts = (Evidence("own_time_p50_ms", 789.0, "ms", 790.0), Evidence("cpu_ms_p50", 700.0, "ms", 20.0))
+    _save(store, monday, judged, [found("m", judged, 100, 5, evidence=facts)])
     row = {"RunAt": monday, "WindowFrom": judged.start, "WindowTo": judged.end, "Analyzer": "slow", "RowsRead": 9}
     store.insert("analyzer_runs", pd.DataFrame([row]))
     built = roadmap.build(store, "2026-W30")
     assert (built.requests, built.judged) == (700, judged)
     assert "700 requests in the 7 days up to Mon 20 Jul 09:00 UTC" in roadmap.render(built)
+    assert "Measured:** median CPU time: 700 ms (in order: 20 ms)\n" in roadmap.render(built), (
+        "what is in order proves nothing"
+    )
 
 
 @pytest.mark.parametrize(
