@@ -15,11 +15,17 @@ FORMAT = "ProtobufSingle"
 
 
 @cache
-def decode_settings() -> Mapping[str, str]:
-    """Settings of an insert of requests that `ingest.otlp.check` has passed; several may stand one after the other."""
+def decode_settings(*, local: bool) -> Mapping[str, str]:
+    """Settings of an insert of requests that `ingest.otlp.check` has passed; several may stand one after the other.
+
+    The embedded engine (`local`) reads our file where it lies: a schema sent as text it would first write into the current
+    directory, which may not be ours. A server has a place of its own for that, and reads no file of ours.
+    """
+    schema = resources.files("ingest") / "schema" / "otlp_spans.proto"
+    by_path = local and ":" not in str(schema)  # the engine takes what follows a colon for a message's name
     return {
-        "format_schema_source": "string",
-        "format_schema": (resources.files("ingest") / "schema" / "otlp_spans.proto").read_text(),
+        "format_schema_source": "file" if by_path else "string",
+        "format_schema": str(schema) if by_path else schema.read_text(),
         "format_schema_message_name": "ExportTraceServiceRequest",
     }
 

@@ -97,6 +97,11 @@ class Store:
         return self.location.folder is not None
 
     @property
+    def local(self) -> bool:
+        """True when the embedded engine answers, in this process or in the one that owns the folder."""
+        return self.embedded or self._home is not None
+
+    @property
     def client(self) -> Client:
         """This thread's own client."""
         found: Client | None = getattr(self._local, "client", None)

@@ -135,7 +135,7 @@ def _insert(store: Store, block: _Block, token: str, pool: Executor | None = Non
 def _insert_spans(store: Store, requests: Sequence[tuple[bytes, int]], token: str) -> int:
     """Requests one after the other are one request, by the rules of protobuf; ClickHouse takes it apart."""
     body = b"".join(request for request, _ in requests)
-    settings = {**INSERT_SETTINGS, **decode_settings()}
+    settings = {**INSERT_SETTINGS, **decode_settings(local=store.local)}
     try:
         store.insert_bytes(TABLE, FORMAT, body, token=token, settings=settings)
     except DatabaseError as err:

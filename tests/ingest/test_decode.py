@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def stored_both_ways(store: Store, body: bytes) -> tuple[list[dict[str, Any]], l
     slow = rows(store)
     clean_bytes = check(log.TRACES, body).clean
     if clean_bytes:
-        store.insert_bytes(TABLE, FORMAT, clean_bytes, settings=decode_settings())
+        store.insert_bytes(TABLE, FORMAT, clean_bytes, settings=decode_settings(local=store.local))
     return slow, rows(store)
 
 
@@ -56,6 +57,15 @@ def stored_both_ways(store: Store, body: bytes) -> tuple[list[dict[str, Any]], l
 def test_clickhouse_makes_the_same_rows(store: Store, request: ExportTraceServiceRequest) -> None:
     slow, fast = stored_both_ways(store, request.SerializeToString())
     assert fast == slow
+
+
+def test_nothing_is_left_in_the_current_directory(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, fast = stored_both_ways(store, span_request(3).SerializeToString())
+    assert len(fast) == 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_kind_of_value(store: Store) -> None:
