@@ -163,7 +163,7 @@ def _last_flagged(store: Store, finding: Finding) -> datetime:
         key=finding.key,
     )
     stamp = pd.Timestamp(value)
-    moment: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp).to_pydatetime()
+    moment: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp).to_pydatetime(warn=False)
     return moment
 
 

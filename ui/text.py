@@ -164,7 +164,7 @@ def _missing(value: Any) -> bool:
 
 def _foreign(value: Any) -> Any:
     if hasattr(value, "to_pydatetime"):
-        return value.to_pydatetime()
+        return value.to_pydatetime(warn=False)
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, bytes):

@@ -138,6 +138,14 @@ def test_covering_holds_every_run(store: Store) -> None:
     assert week(0).start + timedelta(minutes=49) < window.end
 
 
+@pytest.mark.filterwarnings("error")
+def test_covering_takes_times_to_the_nanosecond(store: Store) -> None:
+    store.insert("stage_runs", pd.DataFrame({"Timestamp": [pd.Timestamp("2026-11-30T12:00:00.123456789")]}))
+    window = run.covering(store)
+    assert window is not None
+    assert window.start == NOON + timedelta(microseconds=123456)
+
+
 def test_samples_of_a_store_are_read(store: Store) -> None:
     times = [week(0).start + timedelta(seconds=10 * i) for i in range(60)]
     store.insert(

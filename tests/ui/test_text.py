@@ -4,6 +4,7 @@ import io
 import json
 from datetime import UTC, datetime
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +79,9 @@ def test_every_document_is_one_valid_json_document(document: object) -> None:
 
 def test_json_writes_times_in_utc() -> None:
     assert json.loads(text.to_json({"at": datetime(2026, 11, 30, tzinfo=UTC)})) == {"at": "2026-11-30T00:00:00Z"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_time_to_the_nanosecond_is_written_without_a_warning() -> None:
+    at = pd.Timestamp("2026-11-30T12:00:00.123456789", tz="UTC")
+    assert json.loads(text.to_json({"at": at})) == {"at": "2026-11-30T12:00:00.123456Z"}
