@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -69,7 +70,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "--data-dir",
         str(folder),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, start_new_session=True
+    )
     deadline_s = time.monotonic() + 30
     while time.monotonic() < deadline_s and process.poll() is None:
         try:
@@ -78,7 +81,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except OSError:
             continue
     yield f"http://127.0.0.1:{port}"
-    process.terminate()
+    os.killpg(process.pid, signal.SIGTERM)  # the server is a child of the program
     process.wait(10)
 
 
