@@ -46,7 +46,7 @@ def build(store: Store, window: Window, mapping: StageMapping | None = None) -> 
 def build_touched(store: Store, mapping: StageMapping | None = None) -> BuildReport:
     """Build the runs of the traces that got spans since the last call, with all the spans those traces ever got."""
     began = time.monotonic()
-    after = int(store.value("SELECT Value FROM stage_progress WHERE Name = {name:String}", name=PROGRESS) or 0)
+    after = _progress(store)
     upto = int(store.value("SELECT max(_block_number) FROM stage_touched SETTINGS final = 0") or 0)
     if upto < after:
         after = 0
@@ -58,6 +58,16 @@ def build_touched(store: Store, mapping: StageMapping | None = None) -> BuildRep
         "INSERT INTO stage_progress (Name, Value) VALUES ({name:String}, {value:Int64})", name=PROGRESS, value=upto
     )
     return report.lasting(time.monotonic() - began)
+
+
+def _progress(store: Store) -> int:
+    """How far the touched traces were built. The first time, what lay in otel_traces before our tables were made counts as touched."""
+    built = store.value("SELECT Value FROM stage_progress WHERE Name = {name:String}", name=PROGRESS)
+    if built is None and store.value(
+        "SELECT (SELECT count() FROM otel_traces) > (SELECT sum(Spans) FROM stage_touched) SETTINGS final = 0"
+    ):
+        store.command(statement("stages_adopt.sql"), settings={"final": 0})
+    return int(built or 0)
 
 
 def _blocks(store: Store, window: Window) -> Iterator[tuple[int, int]]:

@@ -131,6 +131,14 @@ def test_a_late_span_rebuilds_its_whole_trace(store: Store) -> None:
     assert build_touched(store).traces == 0
 
 
+def test_what_a_collector_stored_before_our_tables_were_made_is_built_at_the_first_call(store: Store) -> None:
+    insert(store, CALL)
+    for table in ("stage_touched", "stage_progress"):
+        store.command(f"TRUNCATE TABLE {table}")
+    assert build_touched(store).runs == len(CALL) + 1  # a gap
+    assert build_touched(store).traces == 0
+
+
 def test_rows_that_vanish_are_buried(store: Store) -> None:
     insert(store, CALL)
     build(store, DAY)
