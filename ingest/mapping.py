@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ingest import mapping_names
 from ingest.mapping_facts import SLOTS, Facts, codes_sql, count_keys_sql, keys_of, quote, runs, unit_scales
-from ingest.mapping_gathered import facts_of, gathered, least_rule, numbers
+from ingest.mapping_gathered import facts_of, gathered, least_rule, list_lengths, whole_numbers
 from ingest.mapping_rules import KINDS, NS_PER_UNIT, Candidate, KindRule, Rules, StageRule, read_rules
 
 KEEP = ("Timestamp", "TraceId", "SpanId", "ParentSpanId", "SpanName", "SpanKind", "ServiceName", "Duration", "Marks")
@@ -70,7 +70,8 @@ class _Compiler:
         # Facts that are gathered together are numbered one after the other.
         self.evidence = {name: self.facts.number(keys_of(found)) for name, found in rules.evidence.items() if found}
         counted = [run for name in NUMBERS for run in runs(rules.columns[name]) if not run[0].prefix]
-        self.numbers = {self.facts.number(keys_of(run)) for run in counted}
+        self.numbers = {self.facts.number(keys_of(run)) for run in counted if not run[0].count}
+        self.lists = {self.facts.number(keys_of(run)) for run in counted if run[0].count}
         self.kinds = {self.facts.number((rule.attribute[0][0],)) for rule in rules.kinds if _of_one_key(rule)}
 
     def expressions(self) -> Mapping[str, str]:
@@ -99,18 +100,18 @@ class _Compiler:
         values = ", ".join(
             f"arrayFilter((v, c) -> {wanted}, mapValues({column}), {name})" for name, _, column, _ in parts
         )
+        groups = (("_e", self.evidence.values()), ("_n", self.numbers), ("_j", self.lists), ("_k", self.kinds))
         # Whole arrays side by side: an array that a lambda captures is copied once for each element.
         return [
             {name: codes_sql(layer, column, shift) for name, layer, column, shift in parts},
             {"_fc": f"arrayConcat({codes})", "_fv": f"arrayConcat({values})"},
             {"_c": "arraySort(_fc)", "_v": "arraySort((v, c) -> c, _fv, _fc)"},
+            {"_f": facts_of("_"), **{name: sql for group in groups for name, sql in gathered(*group).items()}},
             {
-                "_f": facts_of("_"),
-                **gathered("_e", self.evidence.values()),
-                **gathered("_n", self.numbers),
-                **gathered("_k", self.kinds),
+                **{f"{name}f": facts_of(name) for name, _ in groups},
+                "_nn": whole_numbers("_nv"),
+                "_jn": list_lengths("_jv"),
             },
-            {**numbers("_n"), "_ef": facts_of("_e"), "_kf": facts_of("_k")},
             *self.named_levels,
         ]
 
@@ -174,7 +175,8 @@ class _Compiler:
         if first.prefix:
             value = f"toUInt64(nullIf({count_keys_sql(first)}, 0))"
         else:
-            value = f"_n{'j' if first.count else 'n'}[indexOf(_nf, {self.facts.number(keys_of(run))})]"
+            name = "_j" if first.count else "_n"
+            value = f"{name}n[indexOf({name}f, {self.facts.number(keys_of(run))})]"
         return f"if({self.conditions(first.when)}, {value}, NULL)" if first.when else value
 
     def wait_time(self) -> str:

@@ -24,13 +24,14 @@ def facts_of(name: str) -> str:
     return f"arrayMap(c -> toUInt16(intDiv(c, {SLOTS})), {name}c)"
 
 
-def numbers(name: str) -> Mapping[str, str]:
-    """`{name}f`: facts; `{name}n`: their values as Nullable(UInt64), fractions cut; `{name}j`: the lengths of JSON lists."""
-    return {
-        f"{name}f": facts_of(name),
-        f"{name}n": f"arrayMap(v -> toUInt64OrNull(extract(v, '{WHOLE_NUMBER}')), {name}v)",
-        f"{name}j": f"arrayMap(v -> if(isValidJSON(v), JSONLength(v), NULL), {name}v)",
-    }
+def whole_numbers(texts: str) -> str:
+    """Array(Nullable(UInt64)) of an array of texts: decimal fractions are cut, negative and unreadable values are unknown."""
+    return f"arrayMap(v -> toUInt64OrNull(extract(v, '{WHOLE_NUMBER}')), {texts})"
+
+
+def list_lengths(texts: str) -> str:
+    """Array(Nullable(UInt64)) of an array of texts: how many elements the JSON in each has."""
+    return f"arrayMap(v -> if(isValidJSON(v), JSONLength(v), NULL), {texts})"
 
 
 def least_rule(name: str, exact: Mapping[tuple[int, str], int], filled: Mapping[int, int], none: int) -> str:
