@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BAR = 48
+DEEPEST = 20  # levels that are indented; deeper ones are numbered, or a long chain would print lines as long as itself
 
 
 def p99_options(parser: ArgumentParser) -> None:
@@ -95,7 +96,7 @@ def print_trace(frame: pd.DataFrame) -> None:
         told = [f"! {row['error_type'] or 'failed'}" if row["failed"] else "", row["tool"] or row["model"] or ""]
         rows.append(
             [
-                "  " * int(row["depth"]) + str(row["stage"]),
+                _indent(int(row["depth"])) + str(row["stage"]),
                 _bar(row, whole),
                 text.ms(row["duration_ms"]),
                 text.ms(row["self_ms"]),
@@ -109,6 +110,10 @@ def print_trace(frame: pd.DataFrame) -> None:
     print(
         "█ on the critical path  ▒ beside it  ╌ gap between client and server  ! failed; 'no reason' is what work, waiting and purpose do not explain"
     )
+
+
+def _indent(depth: int) -> str:
+    return "  " * depth if depth <= DEEPEST else "  " * DEEPEST + f"(+{depth - DEEPEST}) "
 
 
 def _bar(row: Mapping[Hashable, Any], whole: float) -> str:

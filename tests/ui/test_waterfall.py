@@ -1,9 +1,11 @@
 """A run's pieces lie end to end and add up to the run, whatever its numbers."""
 
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ui.commands_look import print_trace
 from ui.waterfall import MOST_RUNS, pieces
 
 MS = st.floats(0, 1e6, allow_nan=False)
@@ -65,3 +67,15 @@ def test_a_huge_trace_shows_its_longest_runs() -> None:
     assert frame["place"].nunique() == MOST_RUNS
     assert frame["duration_ms"].min() == 2000 - MOST_RUNS
     assert frame["label"].nunique() == MOST_RUNS
+
+
+def test_a_long_chain_prints_lines_of_bounded_width(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        run(depth=depth, critical_ms=1.0, error_type="", stage=f"step {depth}", start_ms=float(depth), duration_ms=1.0)
+        for depth in range(3000)
+    ]
+    print_trace(pd.DataFrame(rows))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3000 + 3
+    assert "step 2999" in lines[-2]
+    assert max(len(line) for line in lines) < 300
