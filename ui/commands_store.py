@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
-from ingest.errors import StagescopeError
+from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
 from ui.command import DONE, Command, reading
+
+if TYPE_CHECKING:
+    from clickhouse_connect.driver.client import Client
 
 
 def sql_options(parser: ArgumentParser) -> None:
@@ -21,18 +25,32 @@ def sql_options(parser: ArgumentParser) -> None:
 
 def sql(args: Namespace, settings: Settings) -> int:
     """Run one statement that may only read."""
-    query = sys.stdin.read() if args.query == "-" else args.query
-    if not query.strip():
+    query = sys.stdin.buffer.read().decode(errors="surrogateescape") if args.query == "-" else args.query
+    if not query.strip(" \t\r\n;"):
         raise StagescopeError("the query is empty")
-    fmt = args.format or ("PrettyCompactMonoBlock" if sys.stdout.isatty() else "TabSeparatedWithNames")
+    if any("\ud800" <= letter <= "\udfff" for letter in query):  # how Python hands on bytes that are no text
+        raise StagescopeError("the query is not UTF-8 text")
     with reading(settings) as store:
         client = store.new_client(**({"final": 1, "readonly": 1} if store.embedded else {"readonly": 1}))
         try:
-            answer = client.raw_query(query.strip().rstrip(";"), fmt=fmt)
+            answer = client.raw_query(*_statement(client, query, args.format))
         finally:
             client.close()
     sys.stdout.buffer.write(answer)
     return DONE
+
+
+def _statement(client: Client, query: str, asked: str | None) -> tuple[str, None, None, str | None]:
+    """The arguments of `raw_query`: the text as the engine reads it (no comments, no `;`), and the format unless it names one."""
+    from ingest.statement import output_format
+
+    read = client.query("SELECT formatQuerySingleLineOrNull({text:String})", parameters={"text": query}).result_rows
+    text = str(read[0][0] or query).strip().rstrip(";")
+    own = output_format(text, "")
+    if own and asked:
+        raise BadSetting("--format", asked, f"either --format or FORMAT {own} in the query, not both")
+    fallback = "PrettyCompactMonoBlock" if sys.stdout.isatty() else "TabSeparatedWithNames"
+    return text, None, None, None if own else asked or fallback
 
 
 COMMANDS = (

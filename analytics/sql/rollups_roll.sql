@@ -8,7 +8,7 @@ FROM
 (
     SELECT Timestamp, ServiceName, Stage, $root AS Root, Duration, Failed, Tier, Model, Tool, Region, Device, UserTier, Version, Host
     FROM stage_runs FINAL
-    WHERE Timestamp >= {low:DateTime} AND Timestamp < {high:DateTime}
+    WHERE Timestamp >= toDateTime({low:Int64}) AND Timestamp < toDateTime({high:Int64})
 )
 ARRAY JOIN
 [

@@ -151,3 +151,12 @@ def test_any_attribute_is_bound_and_never_sql(store: Store) -> None:
 def test_what_cannot_be_a_dimension_is_refused(store: Store, by: list[str]) -> None:
     with pytest.raises(BadSetting):
         p99(store, by, window=WINDOW)
+
+
+def test_a_run_at_the_beginning_of_time_is_rolled_up(store: Store) -> None:
+    first = pd.DataFrame({"Timestamp": [pd.Timestamp(0)], "Stage": ["parse"], "SpanId": ["1"], "TraceId": ["a"]})
+    store.insert("stage_runs", first)
+    store.insert("stage_hours", pd.DataFrame({"Hour": pd.to_datetime([0]), "Dirty": pd.array([1], dtype="uint64")}))
+    assert roll(store) == 1
+    assert roll(store) == 0
+    assert store.value("SELECT count() > 0 FROM stage_rollups WHERE Hour = toDateTime(0)")

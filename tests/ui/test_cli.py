@@ -1,6 +1,7 @@
 """The command line: help for each command, one-line errors, exit codes, one JSON document."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_sql_reads_and_never_writes(tmp_path: Path) -> None:
         assert refused.returncode == 1
         assert len(refused.stderr.strip().splitlines()) == 1
     assert sql("SELECT count() FROM tickets").stdout.split() == ["count()", "0"]
+    assert json.loads(sql("SELECT 1 AS one FORMAT JSONEachRow; -- its own format").stdout) == {"one": 1}
+    both = sql("SELECT 1 FORMAT CSV", "--format", "TSV")
+    assert (both.returncode, both.stdout) == (2, "")
+    for bad in (";", os.fsdecode(b"SELECT '\xff'")):
+        refused = sql(bad)
+        assert refused.returncode == 1
+        assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
