@@ -15,6 +15,8 @@ from ingest.log import LOGS, TRACES, Message
 from ingest.memory_log import MemoryLog
 from ingest.meter import Meter
 from ingest.pipeline import Batch, Pipeline, Seen, start_embedded
+from ingest.receiver import options
+from ingest.settings import Settings
 from ingest.store import Store
 from tests.contracts import in_background
 from tests.ingest.otlp_samples import START_NS, span_request
@@ -191,3 +193,12 @@ def test_seen_is_bounded() -> None:
     seen.add([b"1", b"2", b"3", b"4"])
     assert b"1" not in seen
     assert b"4" in seen
+
+
+def test_what_comes_through_kafka_is_masked_as_the_settings_say(store: Store) -> None:
+    request = span_request(1)
+    request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="user.id").value.string_value = "ada"
+    settings = Settings(mask_users="drop")
+    source = Replayed([request.SerializeToString()], per_poll=1)
+    Pipeline(source, store, Meter(), Ledger(store), QUICK, options(settings)).step()
+    assert store.value("SELECT SpanAttributes['user.id'] FROM otel_traces") == "[masked 3 bytes]"
