@@ -84,6 +84,9 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
         if name in source:
             values[item.name] = _parse(name, source[name], item.default)
     values.update({key: value for key, value in overrides.items() if value is not None})
+    for name, value in values.items():
+        if name.endswith("_port") and not 0 <= value <= 65535:
+            raise BadSetting(PREFIX + name.upper(), value, "a port from 0 to 65535")
     return Settings(**values)
 
 
