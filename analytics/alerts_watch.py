@@ -214,5 +214,7 @@ def _kept(row: Mapping[str, Any]) -> Kept:
 
 def _utc(value: Any) -> datetime:
     stamp = pd.Timestamp(value)
-    moment: datetime = (stamp.tz_localize(UTC) if stamp.tzinfo is None else stamp.tz_convert(UTC)).to_pydatetime(warn=False)
+    moment: datetime = (stamp.tz_localize(UTC) if stamp.tzinfo is None else stamp.tz_convert(UTC)).to_pydatetime(
+        warn=False
+    )
     return moment

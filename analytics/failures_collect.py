@@ -193,7 +193,9 @@ def _unseen(store: Store, window: Window, found: pd.DataFrame) -> pd.DataFrame:
 
 def _utc(value: Any) -> datetime:
     stamp = pd.Timestamp(value)
-    moment: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).to_pydatetime(warn=False)
+    moment: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).to_pydatetime(
+        warn=False
+    )
     return moment
 
 

@@ -142,7 +142,9 @@ def last_look(store: Store) -> datetime | None:
     if not int(row["n"]):
         return None
     stamp = pd.Timestamp(row["at"])
-    found: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).to_pydatetime(warn=False)
+    found: datetime = (stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).to_pydatetime(
+        warn=False
+    )
     return found
 
 

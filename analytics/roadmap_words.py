@@ -73,7 +73,7 @@ def _in_order(fact: Any) -> bool:
     """Whether the value is within 5 % of what it should be, which explains nothing."""
     if isinstance(fact.value, str) or not isinstance(fact.expected, int | float):
         return False
-    return abs(fact.value - fact.expected) <= 0.05 * abs(fact.expected)
+    return bool(abs(fact.value - fact.expected) <= 0.05 * abs(fact.expected))
 
 
 _SAID_ELSEWHERE = frozenset(
