@@ -113,8 +113,10 @@ def test_the_collector_writes_to_the_tables_we_make() -> None:
 def test_collector_pipelines_name_parts_that_exist(name: str) -> None:
     document = read(f"collector/{name}")
     for pipeline in document["service"]["pipelines"].values():
-        for kind in ("receivers", "processors", "exporters"):
+        for kind in ("receivers", "exporters"):
+            assert pipeline[kind]
             assert set(pipeline[kind]) <= set(document[kind])
+        assert set(pipeline.get("processors", [])) <= set(document.get("processors", {}))
 
 
 def test_clickhouse_users_are_those_of_compose_and_the_analyst_only_reads() -> None:
