@@ -51,5 +51,5 @@ def test_file_keeps_its_room(path: Path) -> None:
 def test_top_level_is_the_agreed_one() -> None:
     agreed = {"ingest", "analytics", "instrumented_stack", "ui", "tests", "deploy", "bench", "docs"}
     tracked = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    generated = {"build", "dist", "target", "__pycache__", "__cache__", "stagescope-data", "demo-data"}
+    generated = {"build", "dist", "target", "__pycache__", "stagescope-data", "demo-data"}
     assert {name for name in tracked - generated if not name.endswith(".egg-info")} <= agreed
