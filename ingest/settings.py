@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -78,7 +80,7 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     names = {PREFIX + item.name.upper(): item for item in fields(Settings)}
     unknown = sorted(name for name in source if name.startswith(PREFIX) and name not in names and name not in TEST_ONLY)
     if unknown:
-        raise BadSetting(unknown[0], "…", f"one of {', '.join(sorted(names))}")
+        raise BadSetting(unknown[0], "…", _nearest(unknown[0], names))
     values: dict[str, Any] = {}
     for name, item in names.items():
         if name in source:
@@ -90,10 +92,18 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     return Settings(**values)
 
 
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"a setting of Stagescope{', such as ' + ' or '.join(near) if near else ''}; README.md lists them all"
+
+
 def _parse(name: str, text: str, default: object) -> Any:
     if default is MISSING or isinstance(default, str):
         return text
     try:
-        return type(default)(text)  # type: ignore[call-arg]
+        value = float(text) if isinstance(default, float) else int(text)
     except ValueError:
         raise BadSetting(name, text, f"a number such as {default}") from None
+    if not math.isfinite(value) or value < 0:
+        raise BadSetting(name, text, f"a number such as {default}, not below 0")
+    return value

@@ -61,7 +61,18 @@ def test_bad_usage_is_exit_2_and_one_line(argv: list[str], tmp_path: Path, capsy
 def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STAGESCOPE_STOER", "x")
     assert cli.main(["findings"]) == 2
-    assert "STAGESCOPE_STOER" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "STAGESCOPE_STOER" in said and "STAGESCOPE_STORE" in said
+    assert len(said) < 300
+
+
+@pytest.mark.parametrize("value", ["nan", "-1", "inf", "soon"])
+def test_a_number_without_meaning_is_refused_at_start(
+    value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STAGESCOPE_SCRAPE_SECONDS", value)
+    assert cli.main(["findings"]) == 2
+    assert f"STAGESCOPE_SCRAPE_SECONDS='{value}'" in capsys.readouterr().err
 
 
 def test_looking_at_a_missing_store_makes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
