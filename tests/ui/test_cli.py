@@ -62,7 +62,8 @@ def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("STAGESCOPE_STOER", "x")
     assert cli.main(["findings"]) == 2
     said = capsys.readouterr().err
-    assert "STAGESCOPE_STOER" in said and "STAGESCOPE_STORE" in said
+    assert "STAGESCOPE_STOER" in said
+    assert "STAGESCOPE_STORE" in said
     assert len(said) < 300
 
 
