@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from analytics.stages_engine import Engine, fold
 from analytics.stages_sql import scratch, statement
 from analytics.stages_times import Times, times
-from analytics.stages_tree import NONE, Spans
+from analytics.stages_tree import NONE, Flags, Spans
 from ingest.mapping import StageMapping
 from ingest.store import Store
 
@@ -21,7 +22,7 @@ ROW = "cityHash64(TraceId, SpanId, SpanKind, toUnixTimestamp64Nano(Timestamp), D
 FEW_TRACES = 2_000
 SHAPE_COLUMNS = (
     "Row UInt64, Length UInt64, SelfTime UInt64, CriticalTime UInt64, TraceDuration UInt64, Gap Int64, GapSelf UInt64, "
-    "GapCritical UInt64, Request Int64, Callee LowCardinality(String), TreeMarks LowCardinality(String)"
+    "GapCritical UInt64, Request Int64, Callee LowCardinality(String), TreeMarks LowCardinality(String), Lender UInt64"
 )
 KEEP = (
     "Timestamp TraceId SpanId ParentSpanId ServiceName Length SelfTime CriticalTime TraceDuration Gap GapSelf GapCritical "
@@ -72,19 +73,21 @@ class Slice:
 def build_slice(store: Store, mapping: StageMapping, part: Slice) -> BuildReport:
     """Write the runs of the slice, then mark as deleted what its traces had before and have no more."""
     skip = int(part.traces <= FEW_TRACES or part.long)
-    rows, spans = _read(store, part, skip)
+    rows, spans = _read(store, mapping, part, skip)
     found = times(spans)
+    engine = _engine(store, mapping, part, rows, found)
     kept = found.trees.kept
     with scratch(store, "stages_shape", SHAPE_COLUMNS) as shape:
-        store.insert(shape, _shape_table(found, rows))
-        source = statement("stages_source.sql", pick=part.pick, shape=shape, row=ROW, marks=_marks(store))
+        store.insert(shape, _shape_table(found, engine, rows))
+        lent = "stages_source_lent.sql" if (engine.lender != NONE).any() else "stages_source.sql"
+        source = statement(lent, pick=part.pick, shape=shape, row=ROW, marks=_marks(store))
         text = statement(
             "stages_insert.sql",
             keep=", ".join(KEEP),
             columns=", ".join(f"{sql} AS {name}" for name, sql in mapping.columns().items()),
             prepared=mapping.prepared(f"({source})"),
         )
-        store.command(text, revision=part.revision, skip=skip, **part.params())
+        store.command(text, revision=part.revision, skip=skip, engine=mapping.engine, **part.params())
     removed = _bury(store, part)
     touch: dict[str, Any] = {"revision": part.revision, "long": part.long, "slice": part.number}
     store.command(statement("rollups_touch.sql", pick=part.pick), **touch)
@@ -102,8 +105,9 @@ def build_slice(store: Store, mapping: StageMapping, part: Slice) -> BuildReport
     )
 
 
-def _read(store: Store, part: Slice, skip: int) -> tuple[pa.Table, Spans]:
-    table = store.read_arrow(statement("stages_spans.sql", pick=part.pick, row=ROW), skip=skip, **part.params())
+def _read(store: Store, mapping: StageMapping, part: Slice, skip: int) -> tuple[pa.Table, Spans]:
+    text = statement("stages_spans.sql", pick=part.pick, row=ROW)
+    table = store.read_arrow(text, skip=skip, engine=mapping.engine, **part.params())
     service = table["service"].combine_chunks()
     if not pa.types.is_dictionary(service.type):
         service = service.dictionary_encode()
@@ -124,6 +128,20 @@ def _read(store: Store, part: Slice, skip: int) -> tuple[pa.Table, Spans]:
     )
 
 
+def _engine(store: Store, mapping: StageMapping, part: Slice, table: pa.Table, found: Times) -> Engine:
+    """Which spans are a model server's, and to which stages their time goes."""
+    kept = found.trees.kept
+    serves: Flags = table["engine"].to_numpy().astype(np.bool_)[kept]
+    asks = np.zeros(len(kept), np.bool_)
+    if serves.any():
+        text = statement("stages_asking.sql", pick=part.pick, row=ROW)
+        asking = store.read_arrow(
+            text, skip=int(part.traces <= FEW_TRACES or part.long), asks=list(mapping.asks), **part.params()
+        )
+        asks = np.isin(table["row"].to_numpy().astype(np.uint64)[kept], asking["row"].to_numpy().astype(np.uint64))
+    return fold(found, serves, asks)
+
+
 def _codes(column: pa.ChunkedArray) -> np.ndarray:
     unified = column.unify_dictionaries().combine_chunks()
     one = unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
@@ -131,17 +149,18 @@ def _codes(column: pa.ChunkedArray) -> np.ndarray:
     return codes
 
 
-def _shape_table(found: Times, table: pa.Table) -> pa.Table:
+def _shape_table(found: Times, engine: Engine, table: pa.Table) -> pa.Table:
     kept = found.trees.kept
+    rows = table["row"].to_numpy().astype(np.uint64)[kept]
     gap_self = np.where(found.gap_ns >= 0, np.minimum(found.self_ns, found.gap_ns), 0)
     gap_critical = np.where(found.gap_ns >= 0, np.minimum(found.critical_ns, found.gap_ns), 0)
     service = table["service"].take(pa.array(kept[np.maximum(found.callee, 0)])) if len(kept) else table["service"]
     callee = pa.compute.if_else(pa.array(found.callee != NONE), service, "")
     columns = {
-        "Row": table["row"].to_numpy().astype(np.uint64)[kept],
+        "Row": rows,
         "Length": found.trees.spans.duration_ns.astype(np.uint64),
-        "SelfTime": found.self_ns.astype(np.uint64),
-        "CriticalTime": found.critical_ns.astype(np.uint64),
+        "SelfTime": engine.self_ns.astype(np.uint64),
+        "CriticalTime": engine.critical_ns.astype(np.uint64),
         "TraceDuration": np.maximum(found.trace_ns, 0).astype(np.uint64),
         "Gap": found.gap_ns,
         "GapSelf": gap_self.astype(np.uint64),
@@ -149,6 +168,7 @@ def _shape_table(found: Times, table: pa.Table) -> pa.Table:
         "Request": found.request_ns,
         "Callee": callee,
         "TreeMarks": _marks_of(found),
+        "Lender": np.where(engine.lender == NONE, 0, rows[np.maximum(engine.lender, 0)]) if len(kept) else rows,
     }
     return pa.table(columns)
 

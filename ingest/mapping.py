@@ -27,13 +27,16 @@ NUMBERS = ("InputTokens", "CachedTokens", "OutputTokens", "PayloadBytes", "Items
 class StageMapping:
     """Expressions for the columns of `stage_runs`, over the names that `prepared` adds to otel_traces' columns.
 
-    `budgets`: milliseconds a run may cost by kind; `needs`: what a purpose needs (prompt_tokens, prompt_tokens_per_item, payload_bytes).
+    `budgets`: milliseconds a run may cost by kind; `needs`: what a purpose needs (prompt_tokens,
+    prompt_tokens_per_item, payload_bytes). `engine`: names of a model server's spans; `asks`: attributes that say which model a span asks.
     """
 
     levels: Sequence[Mapping[str, str]]
     expressions: Mapping[str, str]
     budgets: Mapping[str, float]
     needs: Mapping[str, float]
+    engine: str = ""
+    asks: Sequence[str] = ()
 
     def columns(self) -> Mapping[str, str]:
         """SQL by column name: Stage, Kind, dimensions, work, Failed, ErrorType, ErrorMessage, Evidence; to be read FROM `prepared(…)`."""
@@ -60,7 +63,8 @@ def load(path: str | Path | None = None) -> StageMapping:
     rules = read_rules(path or None)
     compiler = _Compiler(rules)
     expressions = compiler.expressions()
-    return StageMapping(compiler.levels(), expressions, rules.budgets, rules.needs)
+    asks = keys_of([item for item in rules.columns["Model"] if item.key])
+    return StageMapping(compiler.levels(), expressions, rules.budgets, rules.needs, rules.engine, asks)
 
 
 class _Compiler:

@@ -32,7 +32,7 @@ KINDS = (
 TEXT_COLUMNS = ("Tier", "Model", "Tool", "Region", "Device", "UserTier", "UserId", "SessionId", "Version", "Host")
 NUMBER_COLUMNS = ("InputTokens", "CachedTokens", "OutputTokens", "PayloadBytes", "Items", "Rows", "Retries")
 NS_PER_UNIT = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
-SECTIONS = ("text", "number", "time", "evidence", "stage", "kind", "wait", "failed", "budget", "need")
+SECTIONS = ("text", "number", "time", "evidence", "stage", "kind", "wait", "engine", "failed", "budget", "need")
 FAILED_KEYS = ("type", "message", "http_status", "results", "result")
 MAX_CANDIDATES = 32
 
@@ -81,7 +81,8 @@ class FailedRule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A sound stages.toml. `budgets` are milliseconds a run by kind; `needs` are what a purpose needs (docs/mapping.md)."""
+    """A sound stages.toml. `budgets` are milliseconds a run by kind; `needs` are what a purpose needs; `engine` are the names of
+    spans that tell a model server's part of a call (docs/mapping.md)."""
 
     columns: Mapping[str, tuple[Candidate, ...]]
     evidence: Mapping[str, tuple[Candidate, ...]]
@@ -94,6 +95,7 @@ class Rules:
     failed: FailedRule
     budgets: Mapping[str, float]
     needs: Mapping[str, float]
+    engine: str = ""
 
 
 def read_rules(path: str | Path | None = None) -> Rules:
@@ -134,6 +136,7 @@ class _Reader:
             failed=self.failed(self.table(doc, "failed", FAILED_KEYS)),
             budgets=self.numbers(doc, "budget", (*KINDS, "gap")),
             needs=self.numbers(doc, "need", ("prompt_tokens", "prompt_tokens_per_item", "payload_bytes")),
+            engine=self.pattern("engine.span", self.table(doc, "engine", ("span",)).get("span", "")),
         )
 
     def wrong(self, place: str, value: object, expected: str) -> BadSetting:

@@ -7,7 +7,8 @@ SELECT
     if(Duration > 9000000000000000000, 0, toInt64(Duration)) AS duration,
     ServiceName AS service,
     multiIf(SpanKind IN ('Client', 'SPAN_KIND_CLIENT'), 1, SpanKind IN ('Server', 'SPAN_KIND_SERVER'), 2, SpanKind IN ('', 'Unspecified', 'SPAN_KIND_UNSPECIFIED'), 3, 0) AS side,
-    $row AS row
+    $row AS row,
+    {engine:String} != '' AND match(SpanName, {engine:String}) AS engine
 FROM otel_traces
 WHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp <= fromUnixTimestamp64Nano({high:Int64})
     AND TraceId IN (SELECT TraceId FROM $pick WHERE Long = {long:UInt8} AND Slice = {slice:UInt64})

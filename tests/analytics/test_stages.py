@@ -197,3 +197,53 @@ def test_a_collectors_own_table_and_its_negative_durations(store: Store) -> None
     insert(store, [Span("back", "root", 5)], Duration=18446744073709551000)
     assert build(store, DAY).runs == 2
     assert runs(store).loc["back", "Duration"] == 0
+
+
+def test_a_model_servers_span_gives_its_time_and_facts_to_the_stage_that_asked(store: Store) -> None:
+    model = {"gen_ai.request.model": "smollm2", "gen_ai.usage.input_tokens": "9", "stagescope.stage": "tool_select"}
+    served = {
+        "gen_ai.usage.prompt_tokens": "12",
+        "gen_ai.usage.completion_tokens": "4",
+        "gen_ai.latency.time_in_queue": "0.02",
+    }
+    insert(
+        store,
+        [
+            Span("a", at_ms=0, ms=100),
+            Span("b", "a", at_ms=10, ms=80, kind="Server", service="edge", attributes=model),
+            Span("p", "b", at_ms=15, ms=70, kind="Client", service="edge", name="POST"),
+            Span("e", "p", at_ms=20, ms=60, kind="Server", service="vllm-edge", name="llm_request", attributes=served),
+        ],
+    )
+    build(store, DAY)
+    found = runs(store)
+    assert found.loc["b", "SelfTime"] == 70e6
+    assert found.loc["e", "SelfTime"] == found.loc["e", "CriticalTime"] == 0
+    assert found.loc["p-gap", "SelfTime"] == 10e6
+    assert found["CriticalTime"].sum() == 100e6
+    assert (found.loc["b", "InputTokens"], found.loc["b", "OutputTokens"]) == (9, 4)
+    assert found.loc["b", "Evidence"]["queue_ms"] == 20
+    assert found.loc["b", "S"] == "tool_select"
+
+
+def test_a_model_servers_span_below_no_model_call_stays_a_stage(store: Store) -> None:
+    insert(store, [Span("a", ms=100), Span("e", "a", at_ms=20, ms=60, kind="Server", service="v", name="llm_request")])
+    build(store, DAY)
+    found = runs(store)
+    assert (found.loc["a", "SelfTime"], found.loc["e", "SelfTime"]) == (40e6, 60e6)
+
+
+def test_two_answers_of_a_model_server_in_one_stage_add_up_and_lend_nothing(store: Store) -> None:
+    model, queue = {"gen_ai.request.model": "smollm2"}, {"gen_ai.latency.time_in_queue": "0.02"}
+    insert(
+        store,
+        [
+            Span("a", ms=100, attributes=model),
+            Span("e", "a", at_ms=10, ms=30, kind="Server", service="v", name="llm_request", attributes=queue),
+            Span("f", "a", at_ms=50, ms=30, kind="Server", service="v", name="llm_request", attributes=queue),
+        ],
+    )
+    build(store, DAY)
+    found = runs(store)
+    assert found.loc["a", "SelfTime"] == 100e6
+    assert "queue_ms" not in found.loc["a", "Evidence"]
