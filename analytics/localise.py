@@ -42,22 +42,34 @@ class Suspect:
     evidence: Mapping[str, float] = field(default_factory=dict)
 
 
-def localise(runs: pd.DataFrame, busy: Mapping[str, float] | None = None) -> list[Suspect]:
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Evidence from metrics: `busy` by service (CPU), `late` by (caller, callee): calls longer for the caller than for the callee."""
+
+    busy: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def services(self) -> set[str]:
+        return set(self.busy) | {name for pair in self.late for name in pair}
+
+
+def localise(runs: pd.DataFrame, metrics: Metrics | None = None) -> list[Suspect]:
     """Services by how well a fault in them explains the window, best first.
 
     `runs`: one row a run: `service, stage, callee, trace, block, own_ns, request_ns, response_ns, gap_ns`; `block` −1 is the
     window, others number the healthy blocks; `callee` is '' for a run that is no gap, whose `own_ns` is the smaller of its
-    self time and its time on the critical path. `busy`: evidence from resource metrics by service.
+    self time and its time on the critical path. `metrics` adds what resource and call metrics say.
     """
+    told = metrics or Metrics()
     shifts = measure(runs)
     services = sorted(
-        {part.service for part in shifts} | {part.callee for part in shifts if part.callee} | set(busy or {})
+        {part.service for part in shifts} | {part.callee for part in shifts if part.callee} | told.services()
     )
     excess = impact(shifts, services)
     total = sum(excess.values()) or 1.0
     found = []
     for service in services:
-        options = hypotheses(service, shifts, (busy or {}).get(service, 0.0))
+        options = hypotheses(service, shifts, told)
         how = max(options, key=lambda name: options[name])
         share = excess[service] / total
         score = options[how] + float(np.log(share + LEAST_SHARE))
@@ -88,7 +100,7 @@ def _add(found: dict[Part, Shift], part: Part, group: pd.DataFrame, column: str)
         found[part] = result
 
 
-def hypotheses(service: str, shifts: Mapping[Part, Shift], busy: float) -> dict[str, float]:
+def hypotheses(service: str, shifts: Mapping[Part, Shift], metrics: Metrics) -> dict[str, float]:
     """Sum of the evidence that each story of the service predicts. Its other stages being quiet counts against it."""
     local = sum(s.evidence for p, s in shifts.items() if p.kind == LOCAL and p.service == service)
     legs = {
@@ -100,8 +112,16 @@ def hypotheses(service: str, shifts: Mapping[Part, Shift], busy: float) -> dict[
     }
     served = legs[REQUEST, True] + legs[RESPONSE, False]
     sent = legs[RESPONSE, True] + legs[REQUEST, False]
-    metric = float(np.clip(busy, 0, METRIC_CAP))
-    return {BUSY: local + served + metric, EGRESS: sent, ANY: local + served + sent + metric}
+    metric = float(np.clip(metrics.busy.get(service, 0.0), 0, METRIC_CAP))
+    late = _late(service, metrics.late)
+    return {BUSY: local + served + metric, EGRESS: sent + late, ANY: local + served + sent + max(metric, late)}
+
+
+def _late(service: str, edges: Mapping[tuple[str, str], float]) -> float:
+    """Evidence that the service answers late (calls into it) or calls late (calls out of it), by metrics of calls alone."""
+    inward = sum(found for (_, callee), found in edges.items() if callee == service)
+    outward = sum(found for (caller, _), found in edges.items() if caller == service)
+    return float(np.clip(max(inward, outward), 0, METRIC_CAP))
 
 
 def impact(shifts: Mapping[Part, Shift], services: Sequence[str]) -> dict[str, float]:

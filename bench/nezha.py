@@ -20,9 +20,10 @@ from typing import Any
 
 import psutil
 
+from analytics import localise_metrics
 from analytics.findings import Window
 from analytics.localise import localise
-from analytics.localise_load import cpu_evidence, load
+from analytics.localise_load import load
 from analytics.stages import build
 from bench.nezha_data import Day, Fault, days, fill
 from ingest.store import Store
@@ -52,8 +53,7 @@ def rank(store: Store, fault: Fault, day: Day, metrics: bool) -> tuple[int, bool
     """Place of the true service (0: not named), whether the window has traces, and the first three suspects."""
     window, blocks = Window(fault.at, fault.at + AFTER), blocks_for(fault, day)
     runs = load(store, window, blocks)
-    busy = cpu_evidence(store, window, [Window(block.start, block.end) for block in day.calm(fault)]) if metrics else {}
-    found = localise(runs, busy)
+    found = localise(runs, localise_metrics.metrics(store, window, day.calm(fault)) if metrics else None)
     names = [suspect.service for suspect in found]
     place = names.index(fault.service) + 1 if fault.service in names else 0
     words = ", ".join(f"{suspect.service} {suspect.score:.1f} ({suspect.how})" for suspect in found[:3])
@@ -116,7 +116,7 @@ def main() -> int:
         description="Localise injected faults in real traces", epilog="python -m bench.nezha --data nezha --metrics"
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with nezha-*.tar.gz or what is in them")
-    parser.add_argument("--metrics", action="store_true", help="use the pods' CPU metrics too")
+    parser.add_argument("--metrics", action="store_true", help="use the metrics too: CPU of pods, time of calls")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
     if not args.data.is_dir():

@@ -42,6 +42,7 @@ class Day:
     faults: Sequence[Fault]
     traces: Sequence[Path]
     metrics: Sequence[Path]
+    calls: Sequence[Path]
     minutes: Sequence[Window]
     healthy: Sequence[Window]
     window: Window
@@ -96,7 +97,8 @@ def _day(path: Path, construct: Sequence[Path]) -> Day:
         min(part.start for part in every) - timedelta(hours=1), max(part.end for part in every) + timedelta(hours=1)
     )
     metrics = sorted((path.parent / "metric").glob("*_metric.csv"))
-    return Day(path.parent.name, faults, [*traces, *healthy], metrics, minutes, calm, window)
+    calls = sorted((path.parent / "metric").glob("*_50.csv"))
+    return Day(path.parent.name, faults, [*traces, *healthy], metrics, calls, minutes, calm, window)
 
 
 def _moment(text: str) -> datetime:
@@ -123,6 +125,8 @@ def fill(store: Store, day: Day, metrics: bool) -> None:
         store.insert("otel_traces", _spans(file))
     for file in day.metrics if metrics else ():
         store.insert("otel_metrics_gauge", _cpu(file))
+    for file in day.calls if metrics else ():
+        store.insert("otel_metrics_summary", _calls(file))
 
 
 def _spans(file: Path) -> pa.Table:
@@ -154,5 +158,26 @@ def _cpu(file: Path) -> pa.Table:
             "MetricName": ["k8s.pod.cpu_limit_utilization"] * len(raw),
             "TimeUnix": pa.array(raw["TimeStamp"].to_numpy(np.int64) * 1_000_000_000, pa.timestamp("ns", "UTC")),
             "Value": (raw[CPU_COLUMN] / 100).to_numpy(float),
+        }
+    )
+
+
+def _calls(file: Path) -> pa.Table:
+    """Median time of calls a minute by edge (columns `caller_callee`), as the sidecar of the side named by the file saw it."""
+    raw = pd.read_csv(file).drop(columns="time").melt("timestamp", var_name="edge", value_name="seconds").dropna()
+    ends = raw["edge"].str.partition("_")
+    side = file.name.partition("_")[0]
+    attributes = [
+        [("reporter", side), ("source_workload", caller), ("destination_workload", callee)]
+        for caller, callee in zip(ends[0], ends[2], strict=True)
+    ]
+    return pa.table(
+        {
+            "ServiceName": ends[0 if side == "source" else 2].to_numpy(object),
+            "MetricName": ["istio_request_duration_milliseconds"] * len(raw),
+            "Attributes": pa.array(attributes, pa.map_(pa.string(), pa.string())),
+            "TimeUnix": pa.array(raw["timestamp"].to_numpy(np.int64) * 1_000_000_000, pa.timestamp("ns", "UTC")),
+            "ValueAtQuantiles.Quantile": pa.array([[0.5]] * len(raw)),
+            "ValueAtQuantiles.Value": pa.array([[value * 1000] for value in raw["seconds"]]),
         }
     )

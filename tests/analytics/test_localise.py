@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analytics.localise import localise
+from analytics.localise import Metrics, localise
 from analytics.localise_score import normal_scores, shift
 
 SERVICES = ("front", "cart", "pay", "ship", "mail")
@@ -55,8 +55,8 @@ def test_order_and_an_unrelated_service_change_nothing() -> None:
 
 def test_metrics_name_a_service_that_left_no_trace() -> None:
     quiet = traffic(3)
-    assert localise(quiet[quiet["block"] != -1], {"mail": 6.0, "pay": 0.5})[0].service == "mail"
-    assert localise(quiet.iloc[:0], {}) == []
+    assert localise(quiet[quiet["block"] != -1], Metrics({"mail": 6.0, "pay": 0.5}))[0].service == "mail"
+    assert localise(quiet.iloc[:0]) == []
 
 
 def test_scores_are_normal_on_the_baseline_and_bounded_beyond_it() -> None:
