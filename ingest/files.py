@@ -44,7 +44,8 @@ LEDGER = "files"
 class FileReport:
     """One file: its format, elements read (spans, log records, metric points), rows stored, what was refused by reason.
 
-    `error` says in one line why the file as a whole was not (fully) read; empty when it was.
+    `error` says in one line why the file as a whole was not (fully) read; empty when it was. `skipped` says why a file
+    that only happened to lie in a folder is none of ours; nobody asked for it by name, so that is no error.
     """
 
     path: str
@@ -53,6 +54,7 @@ class FileReport:
     stored: int
     rejected: Mapping[str, int]
     error: str = ""
+    skipped: str = ""
 
 
 @dataclass(slots=True)
@@ -77,28 +79,32 @@ class _File:
 def ingest_paths(paths: Sequence[str], store: Store, settings: Settings | None = None) -> Iterator[FileReport]:
     """Store files, folders (recursive) and `-` (standard input); one report each, in order, as soon as it is done.
 
-    A file that cannot be read is a report with `error`. Raises Unavailable when the store is away.
+    A file that cannot be read is a report with `error`, and so is a folder without any trace file. Raises Unavailable when
+    the store is away.
     """
     chosen = settings or Settings()
     options = Options(mask=otlp_mask.mask(chosen.mask_users, chosen.mask_prompts, chosen.mask_salt))
-    for path in expand(paths):
-        yield _ingest(path, store, chosen.max_inflated_bytes, options)
-
-
-def expand(paths: Sequence[str]) -> Iterator[str]:
-    """The files meant by `paths`: in folders those with a known ending, sorted; named ones as they are."""
     for path in paths:
         if path == "-" or not os.path.isdir(path):
-            yield path
+            yield _ingest(path, store, chosen.max_inflated_bytes, options)
             continue
-        for folder, inner, names in os.walk(path):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            yield from (
-                os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES) and name[0] != "."
-            )
+        found = False
+        for inner in _within(path):
+            report = _ingest(inner, store, chosen.max_inflated_bytes, options, named=False)
+            found |= not report.skipped
+            yield report
+        if not found:
+            yield FileReport(path, "", 0, 0, {}, f"no trace file in this folder (looked at {', '.join(SUFFIXES)})")
 
 
-def _ingest(path: str, store: Store, most_bytes: int, options: Options) -> FileReport:
+def _within(path: str) -> Iterator[str]:
+    """The files in a folder and below that have a known ending, sorted."""
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES) and name[0] != ".")
+
+
+def _ingest(path: str, store: Store, most_bytes: int, options: Options, *, named: bool = True) -> FileReport:
     work = _File(path)
     with ExitStack() as closing:
         try:
@@ -109,6 +115,8 @@ def _ingest(path: str, store: Store, most_bytes: int, options: Options) -> FileR
             _take(work, found, store, options)
         _flush(work, store, options)
         digest = source.digest.hexdigest()
+    if not named and not work.read and work.rejected.keys() == {"unknown-format"}:
+        return FileReport(path, "", 0, 0, {}, skipped=work.details["unknown-format"].rpartition(": found ")[2])
     _note_rejects(work, store, digest)
     error = ""
     if not work.read and work.details:

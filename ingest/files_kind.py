@@ -34,12 +34,13 @@ def classify(document: Any) -> str:
         name = _name(sample)
         if name:
             return name
-    seen = (
-        f"an object with {', '.join(map(str, sample))[:80]}"
-        if isinstance(sample, Mapping)
-        else f"{type(sample).__name__}"
-    )
-    raise BadInput("unknown-format", f"neither {KNOWN}: found {seen}")
+    raise BadInput("unknown-format", f"neither {KNOWN}: found {_seen(sample)}")
+
+
+def _seen(sample: Any) -> str:
+    if isinstance(sample, Mapping):
+        return f"an object with {', '.join(map(str, sample))[:80]}" if sample else "an empty object"
+    return "an empty list" if sample is None or sample == [] else f"a list of {type(sample).__name__}"
 
 
 def _name(sample: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from ingest.otlp_json import read_json
 CHUNK = 1 << 20
 SPACE = b" \t\r\n"
 BOM = b"\xef\xbb\xbf"
+WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 MOST_RATIO = 200  # inflated to compressed; traces reach 10-40, a bomb 1000
 BLANK, BLANK_OR_BOM = re.compile(rb"[ \t\r\n]*"), re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
@@ -144,6 +145,9 @@ def open_bytes(path: str, most_bytes: int, closing: ExitStack) -> Bytes:
 def documents(source: Bytes) -> Iterator[Document | Fault]:
     """Everything in the file, in order. Never raises BadInput: what cannot be read comes as a Fault."""
     try:
+        if source.start().startswith(WIDE_BOMS):  # what a redirection in PowerShell writes
+            yield Fault("bad-encoding", "text in UTF-16 or UTF-32: save it as UTF-8")
+            return
         if _is_binary(source.start()):
             yield Document(source.rest(b""), None, 1)
             return

@@ -47,12 +47,14 @@ def ingest(args: Namespace, settings: Settings) -> int:
     for report in reports:
         if report.error:
             print(f"stagescope ingest: {report.path}: {text.printable(report.error)}", file=sys.stderr)
-    if reports and all(report.error for report in reports):
+    if reports and all(report.error or report.skipped for report in reports):
         return FAILED
     return REJECTED if any(report.error or report.rejected for report in reports) else DONE
 
 
 def _line(report: FileReport) -> str:
+    if report.skipped:
+        return f"{text.printable(report.path)}: skipped, no trace file: {text.printable(report.skipped)}"
     told = [report.format or "unreadable", f"{report.spans:,} read", f"{report.stored:,} stored"]
     told += [f"{count:,} rejected: {reason}" for reason, count in report.rejected.items()]
     return f"{text.printable(report.path)}: {', '.join(told)}"
@@ -66,6 +68,7 @@ def _plain(report: FileReport) -> dict[str, Any]:
         "stored": report.stored,
         "rejected": dict(report.rejected),
         "error": report.error,
+        "skipped": report.skipped,
     }
 
 
