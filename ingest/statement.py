@@ -6,6 +6,7 @@ readonly=1 alone still lets `file()` read any file and INTO OUTFILE write one.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ SAFE_TABLE_FUNCTIONS = frozenset(
 )
 UNSAFE_FUNCTIONS = frozenset("file catboostevaluate".split())
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\"(?:[^\"\\]|\\.)*\"|[A-Za-z_]\w*|\d[\w.]*|\s+|.", re.DOTALL)
+_TOKEN_OR_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/|" + _TOKEN.pattern, re.DOTALL)
 _NAME = r"(?:`[^`]*`|\"[^\"]*\"|\w+)"
 _INSERT = re.compile(
     rf"\s*(?P<head>INSERT\s+INTO\s+(?:TABLE\s+)?{_NAME}(?:\s*\.\s*{_NAME})?\s*"
@@ -62,6 +64,15 @@ def first_word(sql: str) -> str:
     """The statement's first word in capitals, past comments and parentheses."""
     found = re.match(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w*)", sql, re.DOTALL)
     return found.group(1).upper() if found else ""
+
+
+def parts(sql: str) -> int:
+    """How many statements stand in the text, past comments: 0 for none, 2 and more for what no door runs at once."""
+    tokens = [
+        token for token in _TOKEN_OR_COMMENT.findall(sql) if not token.isspace() and token[:2] not in ("--", "/*")
+    ]
+    ends = [index for index, token in enumerate(tokens) if token == ";"]
+    return sum(1 for begin, end in itertools.pairwise([-1, *ends, len(tokens)]) if end - begin > 1)
 
 
 def has_result(sql: str) -> bool:

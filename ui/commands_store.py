@@ -42,8 +42,11 @@ def sql(args: Namespace, settings: Settings) -> int:
 
 def _statement(client: Client, query: str, asked: str | None) -> tuple[str, None, None, str | None]:
     """The arguments of `raw_query`: the text as the engine reads it (no comments, no `;`), and the format unless it names one."""
-    from ingest.statement import output_format
+    from ingest.statement import output_format, parts
 
+    count = parts(query)
+    if count != 1:
+        raise StagescopeError(f"one statement at a time, found {count}" if count else "the query has only comments")
     read = client.query("SELECT formatQuerySingleLineOrNull({text:String})", parameters={"text": query}).result_rows
     text = str(read[0][0] or query).strip().rstrip(";")
     own = output_format(text, "")
