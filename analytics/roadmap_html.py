@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from html import escape
 
+from analytics.evidence_words import fact
 from analytics.roadmap_items import Item, Roadmap
 from analytics.roadmap_words import VERDICTS, evidence, gained, people, span, summary
-from analytics.tickets_text import EFFORT_WORDS, cause, fact, where
+from analytics.tickets_text import EFFORT_WORDS, cause, where
 
 _STYLE = """
 :root{--ink:#1b2330;--soft:#5b6675;--line:#dfe4ea;--paper:#fff;--tint:#f5f7f9;--mark:#0b6b61;--bad:#a3341c;--good:#1d7a3e}

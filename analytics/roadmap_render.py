@@ -10,10 +10,11 @@ import math
 from typing import Any
 
 from analytics import roadmap_html
+from analytics.evidence_words import fact
 from analytics.findings import iso
 from analytics.roadmap_items import Item, Outcome, Roadmap
 from analytics.roadmap_words import VERDICTS, evidence, gained, people, span, summary
-from analytics.tickets_text import EFFORT_WORDS, cause, cell, fact, where
+from analytics.tickets_text import EFFORT_WORDS, cause, cell, where
 from ingest.errors import BadSetting
 
 FORMATS = ("md", "html", "json")

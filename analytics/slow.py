@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.expectation import learn
+from analytics.expectation import Expectation, learn
 from analytics.expectation_store import remember
 from analytics.findings import Analyzer, Finding, finding_key
 from analytics.slow_evidence import effect_for, evidence
@@ -43,10 +43,9 @@ class Traffic:
 
 def find(data: Data) -> Sequence[Finding]:
     """Findings of kind `slow`, worst first. Fewer than MIN_TRACES traces: none."""
-    judged = stages(data)
+    judged, expectations = _learnt(data)
     if data.traces < MIN_TRACES or not judged:
         return []
-    expectations = learn(judged, data.need)
     small = smallest(judged, expectations)
     traffic = _traffic(data)
     found: list[Finding] = []
@@ -57,9 +56,18 @@ def find(data: Data) -> Sequence[Finding]:
 
 def keep(store: Store, data: Data, now: datetime) -> None:
     """Remember what each stage's work justifies, so that a single trace can be judged (`expectation_store.unjustified`)."""
-    judged = stages(data)
+    judged, expectations = _learnt(data)
     if judged:
-        remember(store, now, list(zip(judged, learn(judged, data.need), strict=True)), data.need)
+        remember(store, now, list(zip(judged, expectations, strict=True)), data.need)
+
+
+def _learnt(data: Data) -> tuple[list[Stage], list[Expectation]]:
+    """The stages that can be judged and what their work justifies, worked out once a window."""
+    if "stages" not in data.learnt:
+        judged = stages(data)
+        data.learnt["stages"] = (judged, learn(judged, data.need))
+    found: tuple[list[Stage], list[Expectation]] = data.learnt["stages"]
+    return found
 
 
 def _traffic(data: Data) -> Traffic:

@@ -5,7 +5,7 @@ Must stay true: a trace is in the sample of every stage it touches or of none th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,8 @@ class Data:
     """What the slow analyzer looks at. `runs` is one row a sampled stage run (times in ms, `ts` in s); NaN means unknown.
 
     `totals` has one row a stage over the whole window, `traces` counts all traces; `load` is starts and mean number in flight by
-    stage and minute; `gpu`, `host`, `engine` are samples by second and host.
+    stage and minute; `gpu`, `host`, `engine` are samples by second and host. `learnt` is filled by whoever first works the
+    expectations out, so that one window is learnt once; a changed copy (`replace`) begins with none.
     """
 
     window: Window
@@ -91,6 +92,7 @@ class Data:
     need: Needs
     rows_read: int = 0
     note: str = ""
+    learnt: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
 
 def load(store: Store, window: Window) -> Data:

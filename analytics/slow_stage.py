@@ -21,6 +21,8 @@ BLOCK_S = 60.0
 WORK = ("fixed", "uncached_tokens", "output_tokens", "kilobytes", "rows", "items")
 TOKENLESS_OUTPUT = ("embed", "rerank")
 MAX_TOKENS = 1e8
+# No prompt is so short; and runs of one stage do not differ by so much, unless they count in other units.
+MIN_PROMPT, OTHER_UNIT = 4.0, 200.0
 NEAR_S = 45.0
 # Measured waits inside a stage, and the cause each one is evidence of.
 MEASURED: Mapping[str, str] = {
@@ -139,7 +141,17 @@ def _work(frame: pd.DataFrame, kind: str, model: str) -> tuple[Array, Flags]:
     columns[3] = columns[3] / 1e3
     work = np.column_stack(columns)
     sane = (given >= 0) & (out >= 0) & (given + out > 0) & (given < MAX_TOKENS) & (out < MAX_TOKENS)
-    return np.nan_to_num(work), sane if model else np.ones(len(frame), dtype=bool)
+    return np.nan_to_num(work), _one_unit(given, sane, kind) if model else np.ones(len(frame), dtype=bool)
+
+
+def _one_unit(given: Array, sane: Flags, kind: str) -> Flags:
+    """Of the counts that can be, those in the unit of the stage's other runs: one host that counts in thousands tells nothing."""
+    if not sane.any():
+        return sane
+    found: Flags = sane & (given * OTHER_UNIT >= np.quantile(given[sane], 0.75))
+    if kind not in TOKENLESS_OUTPUT and float(np.median(given[sane])) < MIN_PROMPT:
+        return np.zeros(len(given), dtype=bool)
+    return found
 
 
 def _split(frame: pd.DataFrame, model: str) -> tuple[Array, dict[str, Array]]:

@@ -63,7 +63,8 @@ def wastes(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Ma
     share = changed_share(stage)
     if share is not None and share < REDUNDANT_BELOW:
         taken = sum(found.values(), np.zeros(len(stage.service_ms)))
-        found["redundant_step"] = np.maximum(stage.service_ms - taken, 0.0) * (1.0 - share)
+        said = np.isfinite(stage.fact("ev_outcome_changed"))
+        found["redundant_step"] = np.where(said, np.maximum(stage.service_ms - taken, 0.0) * (1.0 - share), 0.0)
     return found
 
 

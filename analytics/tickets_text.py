@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from analytics.evidence_words import measure, plain
 from analytics.findings import Evidence, Finding
 from analytics.tickets_plan import CLOSED, Change
 
@@ -15,22 +16,6 @@ EFFORT_WORDS = {
     "free": "free (settings or a small change, no new hardware)",
     "medium": "medium (days of engineering)",
     "costly": "costly (weeks, or new hardware)",
-}
-_STATISTICS = {"p50": "median", "p95": "p95 of", "p99": "p99 of", "max": "highest"}
-_WORDS = {
-    "affected_share_of_runs": "share of runs affected",
-    "lost_ms_per_affected_run": "time lost in an affected run",
-    "ms_per_prompt_token": "time a prompt token",
-    "repeated_share_of_prompt": "share of the prompt that is the same on every call",
-    "repeated_prompt_tokens_p50": "median prompt tokens that are the same on every call",
-    "uncached_prompt_tokens_p50": "median prompt tokens not served from the cache",
-    "items_to_choose_from": "items to choose from",
-    "longest_stretch_s": "longest stretch",
-    "share_of_window_in_danger": "share of the time in danger",
-    "outcome_changed_share": "share of runs whose outcome it changed",
-    "expectation_from": "what is in order comes from",
-    "curve_points_to": "the curve points to",
-    "cpu_ms_p50": "median CPU time",
 }
 
 
@@ -119,44 +104,8 @@ def _sentence(finding: Finding) -> str:
 
 
 def _evidence(item: Evidence) -> str:
-    usual = "" if item.expected is None else measure(item.expected, item.unit if _is_number(item.expected) else "")
+    usual = "" if item.expected is None else measure(item.expected, "" if isinstance(item.expected, str) else item.unit)
     return f"| {cell(plain(item.name))} | {cell(measure(item.value, item.unit))} | {cell(usual)} |"
-
-
-def fact(item: Evidence) -> str:
-    """One measured value in plain words: `median repeated prompt tokens: 3,820 (in order: 744)`."""
-    name, unit = plain(item.name), item.unit
-    if unit and name.endswith(f" {unit}"):
-        unit = ""
-    text = f"{name}: {measure(item.value, unit)}"
-    if item.expected is None:
-        return text
-    number = _is_number(item.expected)
-    return f"{text} ({'in order' if number else 'usually'}: {measure(item.expected, unit if number else '')})"
-
-
-def plain(name: str) -> str:
-    """The name of an evidence as a person says it: `own_time_p50_ms` is `median own time`, the unit stands behind the value."""
-    if name in _WORDS:
-        return _WORDS[name]
-    words = re.sub(r"_(ms|s|kb)(?=_|$)", "", name).split("_")
-    front = [_STATISTICS[word] for word in words if word in _STATISTICS]
-    return " ".join([*front, *(word for word in words if word not in _STATISTICS)])
-
-
-def measure(value: float | str, unit: str) -> str:
-    """A value with its unit; a ratio is a percentage."""
-    if isinstance(value, str):
-        return f"{value} {unit}".strip()
-    if unit in ("ratio", "share"):
-        return f"{100 * value:.3g} %"
-    if abs(value) >= 100 or float(value).is_integer():
-        return f"{value:,.0f} {unit}".strip()
-    return f"{value:.3g} {unit}".strip()
-
-
-def _is_number(value: float | str) -> bool:
-    return not isinstance(value, str)
 
 
 def cell(text: str) -> str:

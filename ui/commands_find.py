@@ -63,6 +63,8 @@ def findings(args: Namespace, settings: Settings) -> int:
 
 def print_findings(found: Sequence[Finding]) -> None:
     """Findings as an engineer reads them at night: what, how much, why, what to do, how to check."""
+    from analytics import evidence_words
+
     if not found:
         print("no findings: nothing looks slow without reason, and nothing fails in a pattern")
     for place, finding in enumerate(found, 1):
@@ -81,8 +83,7 @@ def print_findings(found: Sequence[Finding]) -> None:
         else:
             print(f"   affects   {text.count(finding.requests)} requests, {text.count(finding.users)} users")
         for item in finding.evidence:
-            expected = "" if item.expected is None else f"   ({_in_order(item.expected, item.unit)})"
-            print(f"   evidence  {item.name} = {_number(item.value)} {item.unit}{expected}".rstrip())
+            print(f"   evidence  {text.printable(evidence_words.fact(item))}")
         print(f"   do        {text.printable(finding.recommendation)} [{finding.effort}]")
         if finding.expected_saving_ms:
             print(f"   gives     about {text.ms(finding.expected_saving_ms)} less on each affected request")
@@ -90,18 +91,6 @@ def print_findings(found: Sequence[Finding]) -> None:
         if finding.trace_ids:
             print(f"   traces    {' '.join(finding.trace_ids[:3])}")
         print(f"   key       {finding.key}, {finding.state}, first seen {text.moment(finding.first_seen)}")
-
-
-def _in_order(expected: float | str, unit: str) -> str:
-    if isinstance(expected, str):
-        return f"usually: {text.printable(expected)}"
-    return f"in order: {_number(expected)} {unit}".rstrip()
-
-
-def _number(value: float | str) -> str:
-    if isinstance(value, str):
-        return text.printable(value)
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
 
 
 COMMANDS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analytics import overview
+from analytics import evidence_words, overview
 from analytics.findings import Finding, Window
 from ui import reading, text
 
@@ -86,9 +86,9 @@ def _why(item: Finding) -> None:
         st.markdown(f"**{item.requests:,}** requests and **{item.users:,}** users affected.")
     rows = [
         {
-            "evidence": proof.name.replace("_", " "),
-            "measured": _amount(proof.value, proof.unit),
-            "in order would be": "" if proof.expected is None else _amount(proof.expected, proof.unit),
+            "evidence": evidence_words.plain(proof.name),
+            "measured": text.printable(evidence_words.measure(proof.value, proof.unit)),
+            "in order would be": "" if proof.expected is None else text.printable(evidence_words.measure(proof.expected, proof.unit)),
         }
         for proof in item.evidence
     ]
@@ -113,13 +113,6 @@ def trace_link(trace_id: str) -> None:
         icon=":material/account_tree:",
         query_params={"trace": trace_id},
     )
-
-
-def _amount(value: float | str, unit: str) -> str:
-    if isinstance(value, str):
-        return safe(value)
-    number = f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
-    return f"{number} {unit}".strip()
 
 
 def safe(words: str) -> str:

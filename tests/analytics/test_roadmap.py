@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analytics import roadmap, roadmap_owners, tickets_text
+from analytics import evidence_words, roadmap, roadmap_owners
 from analytics.findings import Evidence, Finding, Window, finding_key
 from analytics.roadmap_owners import NOBODY
 from analytics.run import _save
@@ -170,7 +170,7 @@ def test_the_figures_speak_of_the_time_that_was_judged(store: Store) -> None:
     built = roadmap.build(store, "2026-W30")
     assert (built.requests, built.judged) == (700, judged)
     assert "700 requests in the 7 days up to Mon 20 Jul 09:00 UTC" in roadmap.render(built)
-    assert "Measured:** median CPU time: 700 ms (in order: 20 ms)\n" in roadmap.render(built), (
+    assert "Measured:** median CPU time of a run: 700 ms (in order: 20 ms)\n" in roadmap.render(built), (
         "what is in order proves nothing"
     )
 
@@ -179,15 +179,16 @@ def test_the_figures_speak_of_the_time_that_was_judged(store: Store) -> None:
     ("evidence", "words"),
     [
         (Evidence("repeated_prompt_tokens_p50", 3820.0, "tokens", 744.0),
-         "median prompt tokens that are the same on every call: 3,820 tokens (in order: 744 tokens)"),
-        (Evidence("own_time_p95_ms", 877.4, "ms"), "p95 of own time: 877 ms"),
+         "median prompt text that is the same on every call: 3,820 tokens (in order: 744 tokens)"),
+        (Evidence("own_time_p95_ms", 877.4, "ms"), "p95 of own time of a run: 877 ms"),
+        (Evidence("slower_when sm", 92.1, "%", 0.0), "slower while SM activity is high, for the same work: 92.1 % (in order: 0 %)"),
         (Evidence("repeated_share_of_prompt", 0.953, "ratio"), "share of the prompt that is the same on every call: 95.3 %"),
         (Evidence("set apart by tool", "search", "100% of these", "19%"), "set apart by tool: search 100% of these (usually: 19%)"),
         (Evidence("queue_wait_ms_p50", 2.25, "ms"), "median queue wait: 2.25 ms"),
     ],
 )  # fmt: skip
 def test_measured_values_read_as_plain_words(evidence: Evidence, words: str) -> None:
-    assert tickets_text.fact(evidence) == words
+    assert evidence_words.fact(evidence) == words
 
 
 def test_weeks_are_iso_weeks() -> None:

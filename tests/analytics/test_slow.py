@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from analytics import slow
+from analytics.evidence_words import plain
 from analytics.findings import CAUSES, EFFORTS, SEVERITIES, Finding
 from analytics.slow_load import Data
 from analytics.slow_wording import WORDS
@@ -70,6 +71,7 @@ def test_each_cause_is_found_by_its_evidence(cause: str) -> None:
     assert finding.severity in SEVERITIES
     assert finding.effort in EFFORTS
     assert finding.lost_low > 0
+    assert not [item.name for item in finding.evidence if "_" in plain(item.name)], "reads as words"
     assert all(f"{key}={value}" == finding.subject["dimension"] for key, value in where.items())
 
 
@@ -123,6 +125,14 @@ def broken(change: str) -> Data:
         runs[["input_tokens", "output_tokens"]] = 0.0
     elif change == "negative_tokens":
         runs[["input_tokens", "output_tokens"]] = -5.0
+    elif change == "mixed_units":
+        one = runs["host"].str.endswith("1")
+        runs.loc[one, ["input_tokens", "output_tokens"]] = (
+            runs.loc[one, ["input_tokens", "output_tokens"]] / 1e3
+        ).round()
+        runs.loc[runs["host"].str.endswith("2"), "payload_bytes"] /= 1e3
+    elif change == "one_stage_in_thousands":
+        runs.loc[runs["stage"] == "answer", ["input_tokens", "output_tokens"]] /= 1e3
     elif change == "absurd_tokens":
         runs[["input_tokens", "output_tokens"]] = 1.8e19
     elif change == "all_failed":
@@ -145,7 +155,7 @@ def broken(change: str) -> Data:
 
 @pytest.mark.parametrize(
     "change",
-    "no_work zero_tokens negative_tokens absurd_tokens all_failed one_request clocks_apart many_names zero_time".split(),
+    "no_work zero_tokens negative_tokens mixed_units one_stage_in_thousands absurd_tokens all_failed one_request clocks_apart many_names zero_time".split(),
 )
 def test_bad_input_gives_no_invented_findings(change: str) -> None:
     assert [f.title for f in slow.find(broken(change))] == []
