@@ -24,8 +24,10 @@ def other_names(seed: int) -> dict[str, str]:
     olds = [*STAGES, *TOOLS_BY_NAME, *POOLS.values(), GATEWAY, ORCHESTRATOR]
     found: dict[str, str] = {}
     for old in olds:
-        if old not in FIXED:
-            found[old] = next(new for new in iter(lambda old=old: _word(rng, old), "") if new not in found.values())
+        new = _word(rng, old)
+        while new in found.values() or new in olds:
+            new = _word(rng, old)
+        found |= {} if old in FIXED else {old: new}
     return found
 
 
@@ -38,7 +40,9 @@ def renamed(folder: Path, truth: dict[str, Any]) -> dict[str, Any]:
     for path in sorted(folder.glob("*.pb")):
         path.write_bytes(in_bytes.sub(lambda hit: pairs[hit.group()], path.read_bytes()))
     said = {key: truth[key] for key in ("faults", "expect")}
-    swapped = json.loads(pattern.sub(lambda hit: names[hit.group()], json.dumps(said, ensure_ascii=False)))
+    swapped: dict[str, Any] = json.loads(
+        pattern.sub(lambda hit: names[hit.group()], json.dumps(said, ensure_ascii=False))
+    )
     # Causes and scenes are words of the contract.
     for key in said:
         for new, old in zip(swapped[key], said[key], strict=True):

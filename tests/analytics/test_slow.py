@@ -155,7 +155,10 @@ def broken(change: str) -> Data:
 
 @pytest.mark.parametrize(
     "change",
-    "no_work zero_tokens negative_tokens mixed_units one_stage_in_thousands absurd_tokens all_failed one_request clocks_apart many_names zero_time".split(),
+    (
+        "no_work zero_tokens negative_tokens mixed_units one_stage_in_thousands absurd_tokens all_failed one_request "
+        "clocks_apart many_names zero_time"
+    ).split(),
 )
 def test_bad_input_gives_no_invented_findings(change: str) -> None:
     assert [f.title for f in slow.find(broken(change))] == []
