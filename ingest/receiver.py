@@ -42,7 +42,7 @@ class Receiver:
         self._http = uvicorn.Server(
             uvicorn.Config(
                 receiver_http.app(intake, settings.max_body_bytes, THREADS),
-                log_level="warning",
+                log_level="error",  # bytes that are no HTTP are answered 400, and are nobody's alarm
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=int(GRACE_S),

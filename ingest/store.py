@@ -85,7 +85,7 @@ class Store:
             location, home = Location(None, running, DATABASE), location.folder
             migrate = False
         elif location.folder is not None:
-            location.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(location.folder, "STAGESCOPE_STORE")
         store = cls(location)
         store._home = home
         if migrate:
@@ -227,7 +227,7 @@ class Store:
                 f"the store in {self.location.folder} cannot be opened: {_first_line(err)}. "
                 "Another process may own it: stop that one, or use another folder with --store"
             )
-        return f"ClickHouse at {_without_secret(self.location.dsn)} does not answer: {_first_line(err)}"
+        return f"ClickHouse at {_without_secret(self.location.dsn)} does not answer: {_first_line(_root(err))}"
 
     def _guard(self, call: Any) -> Any:
         try:
@@ -242,15 +242,24 @@ class Store:
             raise Unavailable(self._away(err)) from err
 
 
+def make_folder(folder: Path, setting: str) -> None:
+    """The folder with its parents, if it is not there. Raises BadSetting naming `setting` when it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise BadSetting(setting, str(folder), f"a folder that exists or can be made ({err.strerror})") from err
+
+
 def running_endpoint(folder: Path) -> str | None:
     """The owner's address of a running `up` on `folder`, from its endpoint.json; None when nobody runs there.
 
-    A note left by a killed process is no obstacle, not even when its pid now belongs to another process.
+    A note left by a killed process is no obstacle, not even when its pid now belongs to another process or nobody reaped it.
     """
     try:
         found = json.loads((folder / "endpoint.json").read_text())
         pid, started, url = int(found["pid"]), float(found["started"]), str(found["owner_url"])
-        lives = abs(psutil.Process(pid).create_time() - started) < 1.0
+        process = psutil.Process(pid)
+        lives = abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None
     return url if lives and pid != os.getpid() else None
@@ -267,8 +276,14 @@ def schema_statements() -> Sequence[str]:
     return [statement.rstrip(";") for statement in statements]
 
 
-def _first_line(err: Exception) -> str:
+def _first_line(err: BaseException) -> str:
     return str(err).strip().splitlines()[0][:300] if str(err).strip() else type(err).__name__
+
+
+def _root(err: BaseException) -> BaseException:
+    """What began it: the drivers wrap a refused connection three times, with addresses that nobody needs."""
+    reason = getattr(err, "reason", None) or err.__cause__
+    return _root(reason) if isinstance(reason, BaseException) else err
 
 
 def _without_secret(dsn: str) -> str:

@@ -18,7 +18,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S, HEALTHY_S = 1.0, 60.0, 60.0
 
 
 class Child:
-    """One supervised process; `words` are arguments of `stagescope`."""
+    """One supervised process; `words` are arguments of `stagescope`. What it has to say comes on standard error."""
 
     def __init__(self, name: str, words: Sequence[str]) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Child:
 
     def start(self) -> None:
         self._begun = time.monotonic()
-        self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE)
+        self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     def mend(self) -> None:
         """Start the process again if it died, after a pause that doubles while it keeps dying."""

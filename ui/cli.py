@@ -5,6 +5,7 @@ Must stay true: exit 0 done, 1 failed, 2 bad usage or setting, 3 done but some i
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -97,6 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         getattr(args, "parser", parser).print_help()
         return USAGE
     command: Command = args.command
+    logging.getLogger("clickhouse_connect").setLevel(
+        logging.CRITICAL
+    )  # what goes wrong there reaches us as an exception
     try:
         code = command.run(args, _settings(args))
         sys.stdout.flush()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from ingest import endpoint
 from ingest.errors import BadSetting, Unavailable
-from ingest.store import Store, locate, schema_statements
+from ingest.store import Store, locate, running_endpoint, schema_statements
 
 ROWS = pa.table({"a": pa.array([1, 2], pa.uint64())})
 
@@ -134,3 +137,34 @@ def test_a_server_that_is_away_is_unavailable_and_its_password_is_not_told() -> 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/x does not answer") as told:
         Store.open("http://me:secret@127.0.0.1:1/x")
     assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/none"])
+def test_a_place_where_no_folder_can_be_is_a_bad_setting(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(BadSetting, match=r"STAGESCOPE_STORE.*a folder that exists or can be made"):
+        Store.open(str(tmp_path / place))
+
+
+def test_a_killed_owner_that_nobody_reaped_is_gone(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    note = {
+        "pid": owner.pid,
+        "started": psutil.Process(owner.pid).create_time(),
+        "owner_url": "http://owner:x@127.0.0.1:1",
+    }
+    (tmp_path / "endpoint.json").write_text(json.dumps(note))
+    assert running_endpoint(tmp_path) == note["owner_url"]
+    owner.kill()
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # dead, still in the process table
+    assert running_endpoint(tmp_path) is None
+    owner.communicate()
+
+
+def test_a_server_that_does_not_answer_is_said_in_few_words() -> None:
+    with pytest.raises(Unavailable) as told:
+        Store.open("http://user:secret@127.0.0.1:1/x")
+    assert "127.0.0.1:1" in str(told.value)
+    assert "refused" in str(told.value)
+    assert "secret" not in str(told.value)
+    assert len(str(told.value)) < 200
