@@ -66,7 +66,9 @@ def test_it_names_the_stage_that_is_slow_without_reason_and_not_the_slowest(demo
     named = {item["subject"]["stage"]: item for item in slow}
     assert named["tool_select"]["cause"] == "prompt_bloat"
     assert named["tool_select"]["lost_low"] > 0
-    assert "llm_generate" not in named
+    assert slow[0]["subject"]["stage"] == "tool_select"
+    hops = {stage for stage in named if stage.startswith("gap:")}  # a loaded machine really delays live traffic
+    assert named.keys() - hops == {"tool_select"}
     assert "first finding:" in demo.said
 
 
