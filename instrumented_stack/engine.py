@@ -32,7 +32,7 @@ class EngineOptions:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One generation: token counts, the prefix that is the same on every call, and how much harder than the roofline it is (1 = equal).
-    `text`, `choices` (the only answers allowed) and `headers` (trace context) matter to real engines alone.
+    `text`, `system` (how the prompt begins), `choices` (the only answers allowed) and `headers` (trace context) matter to real engines alone.
     `preempt_at`: generated tokens at which a neighbour takes its blocks; `hold_s`: time until it gets blocks again."""
 
     input_tokens: int
@@ -43,6 +43,7 @@ class Ask:
     preempt_at: tuple[int, ...] = ()
     hold_s: float = 0.0
     text: str = ""
+    system: str = ""
     choices: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 

@@ -17,13 +17,13 @@ _EPSILON = 1e-9
 
 @dataclass(slots=True)
 class Sequence:
-    """One generation inside the engine. `left` counts effective tokens: real ones times effort."""
+    """One generation inside the engine. `left` counts effective tokens: real ones times effort; `fresh` prompt tokens must be computed."""
 
     ask: Ask
     arrived_s: float
     done: asyncio.Future[None]
     cached: int = 0
-    prefill_left_s: float = 0.0
+    fresh: float = 0.0
     left: float = 0.0
     queue_s: float = 0.0
     waiting_since_s: float = 0.0
@@ -59,7 +59,8 @@ class Counters:
 
 class Engine:
     """One model on one GPU. Between two events (arrival, prefill done, sequence done, cache full) all rates are constant, so
-    nothing ticks per token."""
+    nothing ticks per token. Prompts that fit into one step's budget (`chunk_tokens`) are read together and end together; what
+    arrives meanwhile waits for the next step, as vLLM's scheduler has it."""
 
     simulated = True
 
@@ -75,6 +76,8 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self.kv_blocks = options.kv_blocks
         self._chunk_s = prefill_s(options.gpu, options.model, options.chunk_tokens)
+        self._group = 0
+        self._group_left_s = self._cycle_s = 0.0
 
     async def generate(self, ask: Ask) -> Answer:
         """Wait for the whole answer. Raises ResourceExhausted when the request can never fit."""
@@ -125,13 +128,13 @@ class Engine:
     def rates(self) -> tuple[float, float]:
         """(prefill seconds done per second, decode tokens per second and sequence) as things stand."""
         count = len(self.decoding)
-        step = 0.0
+        step = self.options.gpu.host_step_s
         if count:
             cached = sum(item.tokens for item in self.decoding)
             step = step_s(self.options.gpu, self.options.model, count, cached)
         if self.prefilling:
-            cycle = step + self._chunk_s
-            return self._chunk_s / cycle, (1.0 / cycle if count else 0.0)
+            cycle = step + self._cycle_s
+            return self._cycle_s / cycle, (1.0 / cycle if count else 0.0)
         return 0.0, (1.0 / step if count else 0.0)
 
     def _advance(self, now: float) -> None:
@@ -143,7 +146,7 @@ class Engine:
         totals = self.counters
         totals.busy_s += elapsed
         if self.prefilling:
-            self.prefilling[0].prefill_left_s -= elapsed * prefill_rate
+            self._group_left_s -= elapsed * prefill_rate
             totals.prefill_s += elapsed * prefill_rate
         tokens = elapsed * decode_rate
         for item in self.decoding:
@@ -152,10 +155,11 @@ class Engine:
         totals.read_bytes += tokens * self.options.model.weight_bytes
 
     def _step(self, now: float) -> None:
-        """Finish, preempt, admit, then set the timer for the next thing that changes a rate."""
+        """Finish, preempt, admit, gather what is read next, then set the timer for the next thing that changes a rate."""
         self._finish(now)
         self._make_room(now)
         self._admit(now)
+        self._gather()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -173,7 +177,7 @@ class Engine:
         prefill_rate, decode_rate = self.rates()
         waits = []
         if self.prefilling:
-            waits.append(self.prefilling[0].prefill_left_s / prefill_rate)
+            waits.append(self._group_left_s / prefill_rate)
         if decode_rate > 0:
             first = min(self._until_stop(item) for item in self.decoding)
             waits.append(first / decode_rate)
@@ -190,7 +194,8 @@ class Engine:
         return item.left
 
     def _finish(self, now: float) -> None:
-        while self.prefilling and self.prefilling[0].prefill_left_s <= _EPSILON:
+        while self._group and self._group_left_s <= _EPSILON:
+            self._group -= 1
             item = self.prefilling.popleft()
             item.first_s = item.first_s or now
             self.decoding.append(item)
@@ -243,10 +248,25 @@ class Engine:
                 return
             self.waiting.popleft()
             item.queue_s += now - item.waiting_since_s
-            fresh = self._uncached(item)
-            item.prefill_left_s = prefill_s(self.options.gpu, self.options.model, fresh) * item.ask.effort
+            item.fresh = self._uncached(item)
             self.prefilling.append(item)
             self._observe(item)
+
+    def _gather(self) -> None:
+        """Begin to read the prompts at the front: as many as fit into one step, at least one (in several steps if need be)."""
+        if self._group or not self.prefilling:
+            return
+        prompts: list[float] = []
+        tokens = effort = 0.0
+        for item in self.prefilling:
+            if prompts and tokens + item.fresh > self.options.chunk_tokens:
+                break
+            prompts.append(item.fresh)
+            tokens += item.fresh
+            effort += item.fresh * item.ask.effort
+        self._group = len(prompts)
+        self._group_left_s = prefill_s(self.options.gpu, self.options.model, *prompts) * effort / tokens
+        self._cycle_s = min(self._chunk_s, self._group_left_s)
 
     def _uncached(self, item: Sequence) -> float:
         """Prompt tokens that must be computed now; whole cached blocks of the shared prefix are not."""

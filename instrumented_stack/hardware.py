@@ -1,4 +1,5 @@
-"""Named GPUs and models, and what the roofline says about them. Public data-sheet figures (dense FP16, no sparsity); nothing measured by us."""
+"""Named GPUs and models, and what the roofline says about them. Public data-sheet figures (dense FP16, no sparsity); nothing measured by us.
+`bench/engine.py` measures such figures of a machine: there they are made, not here."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Peak FLOP/s and bytes/s of one card (or pod of cards), its memory in bytes, and the shares of peak that real kernels reach."""
+    """Peak FLOP/s and bytes/s of one card (or pod of cards), its memory in bytes, and the shares of peak that real kernels reach.
+
+    Seconds that no roofline knows: `host_step_s` of each engine step (scheduler, launching, sampling), `host_sequence_s` of each running
+    sequence and step (attention call, sampling, text of the token, sending it), `pack_s` of each step that reads prompts (matrix
+    kernels lay the weights out anew). On a card they overlap with kernels or are small (0); on a CPU the same cores do everything."""
 
     name: str
     flops_per_s: float
@@ -20,17 +25,22 @@ class Gpu:
     bandwidth_share: float
     idle_watts: float
     peak_watts: float
+    host_step_s: float = 0.0
+    host_sequence_s: float = 0.0
+    pack_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Parameters, bytes per parameter as stored, KV bytes per token, and a fixed host-side cost per request in seconds."""
+    """Parameters, bytes per parameter as stored, KV bytes per token, and a fixed host-side cost per request in seconds.
+    `pair_flops`: FLOP of attention for one token looking at one earlier token, 4 x layers x width; 0 leaves attention out of prefill."""
 
     name: str
     parameters: float
     bytes_per_parameter: float
     kv_bytes_per_token: int
     overhead_s: float = 0.006
+    pair_flops: float = 0.0
 
     @property
     def weight_bytes(self) -> float:
@@ -59,16 +69,21 @@ MODELS = {
 }
 
 
-def prefill_s(gpu: Gpu, model: Model, tokens: float, batch: int = 1) -> float:
-    """Seconds to read `tokens` of prompt: two FLOP a parameter and token, never below one read of the weights (roofline)."""
+def prefill_s(gpu: Gpu, model: Model, *prompts: float) -> float:
+    """Seconds to read prompts of so many tokens in one step: two FLOP a parameter and token, and the attention of each token to those
+    before it in its prompt; never below one read of the weights (roofline)."""
+    tokens = sum(prompts)
     if tokens <= 0:
         return 0.0
-    compute = 2.0 * model.parameters * tokens / (gpu.flops_per_s * gpu.compute_share)
-    return max(compute, batch * model.weight_bytes / (gpu.bytes_per_s * gpu.bandwidth_share))
+    flops = 2.0 * model.parameters * tokens + model.pair_flops * sum(0.5 * one * one for one in prompts)
+    compute = flops / (gpu.flops_per_s * gpu.compute_share)
+    return max(compute, model.weight_bytes / (gpu.bytes_per_s * gpu.bandwidth_share)) + gpu.pack_s
 
 
 def step_s(gpu: Gpu, model: Model, batch: int, kv_tokens: float) -> float:
-    """Seconds for one decode step of `batch` sequences with `kv_tokens` cached in all: the larger of bytes moved and FLOP done."""
+    """Seconds for one decode step of `batch` sequences with `kv_tokens` cached in all: the larger of bytes moved and FLOP done,
+    and the host's part."""
     moved = model.weight_bytes + kv_tokens * model.kv_bytes_per_token
     compute = 2.0 * model.parameters * batch / (gpu.flops_per_s * gpu.compute_share)
-    return max(moved / (gpu.bytes_per_s * gpu.bandwidth_share), compute)
+    kernels = max(moved / (gpu.bytes_per_s * gpu.bandwidth_share), compute)
+    return kernels + gpu.host_step_s + batch * gpu.host_sequence_s

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from instrumented_stack.asking import RequestMaker
+from instrumented_stack.engine_vllm import VllmEngine
 from instrumented_stack.errors import BadRequest, far_error
 from instrumented_stack.exposition import to_otlp
 from instrumented_stack.http_client import Client
@@ -25,7 +26,7 @@ from instrumented_stack.outcome import Outcome, Progress, truth_of
 from instrumented_stack.propagation import inject
 from instrumented_stack.samples import Sampler
 from instrumented_stack.scenario import Scenario
-from instrumented_stack.select import VectorSelector
+from instrumented_stack.select import VectorSelector, selector_of
 from instrumented_stack.services import TOKEN, Exporters, Gateway, orchestrator_app, pack, worker_app
 from instrumented_stack.sinks import HttpSink
 from instrumented_stack.telemetry import Link, Tracing
@@ -160,8 +161,9 @@ class LiveStack:
         self.wire.urls = self._running.urls
         world.toolbox = Toolbox(world.switches.tools, f"{self.wire.urls['exporters']}/status.html", self._browser)
         await world.toolbox.warm()
-        if world.switches.tool_select == "vector":
-            world.selector = await asyncio.to_thread(VectorSelector, world.switches.tools)
+        switches = world.switches
+        if switches.tool_select == "vector":
+            world.selector = await asyncio.to_thread(selector_of, switches.tools, switches.embedding, switches.index)
         world.zero_s = asyncio.get_running_loop().time()
         return self
 
@@ -170,6 +172,9 @@ class LiveStack:
             await self.client.close()
             await self._browser.aclose()
             await self._running.stop()
+            for engine in self.world.engines.values():
+                if isinstance(engine, VllmEngine):
+                    await engine.close()
 
     async def ask(self, number: int, arrival: Arrival) -> int:
         """Send one request as a user would; the HTTP status (0: nobody answered)."""

@@ -13,6 +13,7 @@ from instrumented_stack.engine import Answer, Ask
 from instrumented_stack.errors import AgentError, ResourceExhausted, ServiceDegradedError
 from instrumented_stack.hardening import WATERMARK
 from instrumented_stack.propagation import inject
+from instrumented_stack.select import schemas
 
 
 async def ask_model(run: Run) -> None:
@@ -31,9 +32,9 @@ async def ask_model(run: Run) -> None:
         run.facts["kv_usage"] = round(run.held_share, 4)
     ask = Ask(prompt, output, stage.name, stage.system_tokens, run.effort * run.tail(0.05), preempt, run.hold_s)
     if not engine.simulated:
-        choices = run.world.switches.tools if stage.name == "tool_select" else ()
-        ask = replace(ask, prefix_tokens=repeated, text=request.text, choices=choices, headers=inject(run.span.link))
-    run.closing_s += engine.options.model.overhead_s * run.effort
+        ask = _in_words(run, ask, repeated)
+    else:
+        run.closing_s += engine.options.model.overhead_s * run.effort
     try:
         if run.batch_window_s or world.switches.batch == "static":
             policy = BatchPolicy(4, run.batch_window_s or 0.3)
@@ -43,7 +44,17 @@ async def ask_model(run: Run) -> None:
             answer = await engine.generate(ask)
     finally:
         engine.held_share = 0.0
+    if ask.choices and answer.text in ask.choices:
+        run.span.set("agent.tool_choice", answer.text)
     _say_answer(run, answer, output)
+
+
+def _in_words(run: Run, ask: Ask, repeated: int) -> Ask:
+    """What a real engine needs besides counts: text, the answers allowed, and the trace context."""
+    choices = run.world.switches.tools if run.stage.name == "tool_select" else ()
+    pasted = schemas(choices) if run.world.switches.tool_select == "prompt" else ""
+    headers = inject(run.span.link)
+    return replace(ask, prefix_tokens=repeated, text=run.request.text, system=pasted, choices=choices, headers=headers)
 
 
 def _prompt(run: Run) -> tuple[int, int]:
@@ -97,7 +108,9 @@ def _say_model(run: Run, prompt: int, repeated: int, model: str) -> None:
     span.set("stagescope.prompt.repeated_tokens", repeated)
     if simulated:
         span.set("stagescope.simulated", True)
-    span.set("stagescope.gpu", str(list(STAGES).index(run.stage.name) if run.pool != run.stage.pool else run.stage.gpu))
+        span.set(
+            "stagescope.gpu", str(list(STAGES).index(run.stage.name) if run.pool != run.stage.pool else run.stage.gpu)
+        )
     if run.stage.name == "tool_select":
         span.set("stagescope.work.items", len(run.world.switches.tools))
 

