@@ -117,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     took = time.perf_counter() - began
     print(f"{outcome.requests:,} requests, {outcome.failed:,} failed, {outcome.spans:,} spans in {took:.1f} s")
+    if outcome.pace is not None:
+        print(outcome.pace)
     return 0
 
 

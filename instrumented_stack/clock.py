@@ -4,13 +4,14 @@ Callbacks run in the order of their time, and of their making where times are eq
 from __future__ import annotations
 
 import asyncio
-import gc
 import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from instrumented_stack.collector import rare_collections
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -109,10 +110,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on virtual time; no real second passes in a sleep. Nothing in it may wait for sockets or threads."""
     loop = VirtualLoop()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 50)  # tasks come and go by the million and hardly ever in cycles
     try:
-        return loop.run_until_complete(main)
+        with rare_collections():
+            return loop.run_until_complete(main)
     finally:
-        gc.set_threshold(*thresholds)
         loop.close()

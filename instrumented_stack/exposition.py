@@ -11,26 +11,29 @@ from instrumented_stack.samples import COUNTER, Sample
 def to_otlp(samples: Iterable[Sample], time_ns: int, start_ns: int) -> bytes:
     """An export request with one resource per exporter and host; counters are cumulative since `start_ns`."""
     places: dict[tuple[str, str], dict[tuple[str, str], list[bytes]]] = {}
-    labels: dict[int, bytes] = {}
-    alive: list[Mapping[str, str]] = []
+    times = (start_ns, time_ns)
+    last: Mapping[str, str] = {}
+    labels = b""
     for sample in samples:
-        known = labels.get(id(sample.labels))
-        if known is None:
-            alive.append(sample.labels)
-            known = labels[id(sample.labels)] = otlp.pairs(otlp.POINT_ATTRIBUTE, sample.labels)
-        body = otlp.point(known, (start_ns, time_ns), float(sample.value))
-        places.setdefault((sample.job, sample.host), {}).setdefault((sample.name, sample.kind), []).append(body)
-    parts = []
-    for (job, host), metrics in places.items():
-        about = {
-            "service.name": job,
-            "host.name": host,
-            "service.instance.id": f"{job}@{host}",
-            "stagescope.simulated": "true",
-        }
-        bodies = [otlp.metric(name, points, kind == COUNTER) for (name, kind), points in metrics.items()]
-        parts.append(otlp.resource_metrics(about, "instrumented_stack", bodies))
-    return b"".join(parts)
+        if sample.labels is not last:  # samples of one card come together
+            last, labels = sample.labels, otlp.pairs(otlp.POINT_ATTRIBUTE, sample.labels)
+        body = otlp.point(labels, times, float(sample.value))
+        metrics = places.get((sample.job, sample.host))
+        if metrics is None:
+            metrics = places[(sample.job, sample.host)] = {}
+        metrics.setdefault((sample.name, sample.kind), []).append(body)
+    return b"".join([_resource(job, host, metrics) for (job, host), metrics in places.items()])
+
+
+def _resource(job: str, host: str, metrics: Mapping[tuple[str, str], list[bytes]]) -> bytes:
+    about = {
+        "service.name": job,
+        "host.name": host,
+        "service.instance.id": f"{job}@{host}",
+        "stagescope.simulated": "true",
+    }
+    bodies = [otlp.metric(name, points, kind == COUNTER) for (name, kind), points in metrics.items()]
+    return otlp.resource_metrics(about, "instrumented_stack", bodies)
 
 
 def to_text(samples: Iterable[Sample], jobs: tuple[str, ...]) -> str:

@@ -66,9 +66,9 @@ async def _onward(world: World, request: Request, place: Place, link: Link) -> N
     span.set("peer.service", "orchestrator")
     try:
         target = world.pick_host("orchestrator", request.rng)
-        await asyncio.sleep(orchestrator.LEG_S)
+        await orchestrator.cross(world.wire.leg_s)
         await world.wire.orchestrate(world, request, target, span.link)
-        await asyncio.sleep(orchestrator.LEG_S)
+        await orchestrator.cross(world.wire.leg_s)
     except (AgentError, TimeoutError, ValueError) as error:
         span.fail(error, origin=False)
         raise

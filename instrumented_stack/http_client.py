@@ -6,64 +6,113 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
-LIMIT_BYTES = 32 << 20
+from instrumented_stack.http_messages import Cutter, Message, NotUnderstood
+
+
+class _Connection(asyncio.Protocol):
+    """One connection with at most one request under way."""
+
+    def __init__(self) -> None:
+        self._cutter = Cutter()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Message] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError("the answer broke off"))
+
+    def data_received(self, data: bytes) -> None:
+        self._cutter.add(data)
+        if self._answer is None or self._answer.done():
+            self.close()  # nobody asked
+            return
+        try:
+            message = self._cutter.next()
+        except NotUnderstood as error:
+            self._answer.set_exception(ConnectionError(f"not an answer that this client understands: {error}"))
+            return
+        if message is not None:
+            self._answer.set_result(message)
+
+    async def exchange(self, sent: bytes) -> Message:
+        """One request, one answer. Closes itself unless the answer says that it lasts."""
+        if self._transport is None:
+            raise ConnectionResetError("the connection is gone")
+        self._answer = asyncio.get_running_loop().create_future()
+        lasts = False
+        try:
+            self._transport.write(sent)
+            message = await self._answer
+            if not (message.first.startswith("HTTP/1.") and message.first[9:12].isdigit()):
+                raise ConnectionError("not an answer that this client understands")
+            lasts = message.lasts
+            return message
+        finally:
+            self._answer = None
+            if not lasts:
+                self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
 
 class Client:
-    """Keeps idle connections by address. Raises ConnectionError when the far side is gone or speaks no HTTP/1.1."""
+    """Keeps idle connections by address. Raises ConnectionError when the far side is gone or speaks no HTTP/1.1, TimeoutError after `timeout_s`."""
 
     def __init__(self, timeout_s: float = 120.0) -> None:
         self._timeout_s = timeout_s
-        self._idle: defaultdict[tuple[str, int], list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] = defaultdict(
-            list
-        )
+        self._idle: defaultdict[tuple[str, int], list[_Connection]] = defaultdict(list)
+        self._addresses: dict[str, tuple[tuple[str, int], str]] = {}
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """(status, body). A connection that went stale while idle is replaced once."""
-        parts = urlsplit(url)
-        address = (parts.hostname or "127.0.0.1", parts.port or 80)
-        lines = [f"POST {parts.path or '/'} HTTP/1.1", f"host: {parts.netloc}", f"content-length: {len(body)}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        sent = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + body
+        address, head = self._address(url)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        sent = f"{head}{lines}content-length: {len(body)}\r\n\r\n".encode("latin-1", "replace") + body
         async with asyncio.timeout(self._timeout_s):
             while self._idle[address]:
-                try:
-                    return await self._exchange(address, self._idle[address].pop(), sent)
-                except (ConnectionError, asyncio.IncompleteReadError):
+                connection = self._idle[address].pop()
+                if not connection.alive:
                     continue
-            try:
-                fresh = await asyncio.open_connection(*address, limit=1 << 20)
-                return await self._exchange(address, fresh, sent)
-            except asyncio.IncompleteReadError as error:
-                raise ConnectionError(f"{url}: the answer broke off") from error
+                try:
+                    return await self._exchange(address, connection, sent)
+                except ConnectionResetError:
+                    continue
+            _, fresh = await asyncio.get_running_loop().create_connection(_Connection, *address)
+            return await self._exchange(address, fresh, sent)
 
-    async def _exchange(
-        self, address: tuple[str, int], pair: tuple[asyncio.StreamReader, asyncio.StreamWriter], sent: bytes
-    ) -> tuple[int, bytes]:
-        reader, writer = pair
-        done = False
-        try:
-            writer.write(sent)
-            head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
-            fields = {
-                name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head[1:])
-            }
-            size = int(fields.get(b"content-length", b"0"))
-            if size > LIMIT_BYTES or not head[0].startswith(b"HTTP/1.1 "):
-                raise ConnectionError("not an answer that this client understands")
-            body = await reader.readexactly(size)
-            done = fields.get(b"connection", b"").lower() != b"close"
-            return int(head[0].split()[1]), body
-        finally:
-            if done:
-                self._idle[address].append(pair)
-            else:
-                writer.close()
+    async def _exchange(self, address: tuple[str, int], connection: _Connection, sent: bytes) -> tuple[int, bytes]:
+        message = await connection.exchange(sent)
+        if connection.alive:
+            self._idle[address].append(connection)
+        return int(message.first[9:12]), message.body
+
+    def _address(self, url: str) -> tuple[tuple[str, int], str]:
+        """Where `url` is, and the head of a POST to it; worked out once."""
+        if url not in self._addresses:
+            parts = urlsplit(url)
+            head = f"POST {parts.path or '/'} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+            self._addresses[url] = ((parts.hostname or "127.0.0.1", parts.port or 80), head)
+        return self._addresses[url]
+
+    def idle(self, url: str) -> list[object]:
+        """The connections to where `url` is that wait for the next request."""
+        return list(self._idle[self._address(url)[0]])
 
     async def close(self) -> None:
-        for pairs in self._idle.values():
-            for _, writer in pairs:
-                writer.close()
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
         self._idle.clear()

@@ -18,16 +18,21 @@ import uvicorn
 from starlette.applications import Starlette
 
 from instrumented_stack.asking import RequestMaker
+from instrumented_stack.catalogue import POOLS
+from instrumented_stack.collector import rare_collections
 from instrumented_stack.engine_vllm import VllmEngine
 from instrumented_stack.errors import BadRequest, far_error
 from instrumented_stack.exposition import to_otlp
 from instrumented_stack.http_client import Client
+from instrumented_stack.http_server import Service
+from instrumented_stack.inner_services import orchestrator_routes, pack, pool_routes
 from instrumented_stack.outcome import Outcome, Progress, truth_of
+from instrumented_stack.pace import Asked, pace_of
 from instrumented_stack.propagation import inject
-from instrumented_stack.samples import Sampler
+from instrumented_stack.samples import Sample, Sampler
 from instrumented_stack.scenario import Scenario
 from instrumented_stack.select import VectorSelector, selector_of
-from instrumented_stack.services import TOKEN, Exporters, Gateway, orchestrator_app, pack, worker_app
+from instrumented_stack.services import TOKEN, Exporters, Gateway, model_app
 from instrumented_stack.sinks import HttpSink
 from instrumented_stack.telemetry import Link, Tracing
 from instrumented_stack.telemetry_sdk import open_tracing
@@ -37,19 +42,25 @@ from instrumented_stack.world import Request, World
 
 SAMPLE_EVERY_S = 5.0
 DRAIN_S = 40.0
+INNER_LIMIT_BYTES = 1 << 20
+SAMPLES_AT_ONCE = 200
 
 
 class HttpWire:
-    """Calls over HTTP, with the trace context in the headers."""
+    """Calls over HTTP, with the trace context in the headers. `urls`: where everybody may ask; `inner`: where the tiers ask each other."""
 
-    def __init__(self, client: Client, urls: dict[str, str]) -> None:
-        self._client, self.urls = client, urls
+    leg_s = 0.0
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.urls: dict[str, str] = {}
+        self.inner: dict[str, str] = {}
 
     async def orchestrate(self, world: World, request: Request, host: str, link: Link) -> None:
-        await self._post(f"{self.urls['orchestrator']}/run", pack(request, host), link)
+        await self._post(f"{self.inner['orchestrator']}/run", pack(request, host), link)
 
     async def work(self, world: World, request: Request, step: tuple[str, str], host: str, link: Link) -> None:
-        await self._post(f"{self.urls[host.rsplit('-', 1)[0]]}/stage", pack(request, host, step), link)
+        await self._post(f"{self.inner[host.rsplit('-', 1)[0]]}/stage", pack(request, host, step), link)
 
     async def _post(self, url: str, body: bytes, link: Link) -> None:
         status, reply = await self._client.post(url, body, inject(link))
@@ -143,18 +154,23 @@ class LiveStack:
         self.scenario, self._ports = scenario, ports or {}
         self.client = Client()
         self._browser = httpx.AsyncClient(timeout=10.0, trust_env=False)
-        self.wire = HttpWire(self.client, {})
+        self.wire = HttpWire(self.client)
         self.world = LiveWorld(scenario, tracing, peak_rps(scenario.traffic), self.wire)
         self.maker = RequestMaker(scenario, round(start.timestamp() * 1e9))
         self.exporters = Exporters()
         self._running: Running | None = None
+        self._services: dict[str, Service] = {}
 
     async def __aenter__(self) -> LiveStack:
         world = self.world
+        self._services = {pool: Service(pool_routes(world, pool), INNER_LIMIT_BYTES) for pool in POOLS}
+        self._services["orchestrator"] = Service(orchestrator_routes(world), INNER_LIMIT_BYTES)
+        for name, service in self._services.items():
+            await service.start()
+            self.wire.inner[name] = service.url
         apps = {
             "gateway": Gateway(world, self.maker).app(),
-            "orchestrator": orchestrator_app(world),
-            **{pool: worker_app(world, pool) for pool in ("edge", "middle", "core", "tools")},
+            **{pool: model_app(world, pool) for pool in ("edge", "middle", "core")},
             "exporters": self.exporters.app(),
         }
         self._running = await serve_all(apps, self._ports)
@@ -175,18 +191,19 @@ class LiveStack:
             for engine in self.world.engines.values():
                 if isinstance(engine, VllmEngine):
                     await engine.close()
+        for service in self._services.values():
+            await service.stop()
 
-    async def ask(self, number: int, arrival: Arrival) -> int:
-        """Send one request as a user would; the HTTP status (0: nobody answered)."""
+    async def ask(self, number: int, arrival: Arrival) -> Asked:
+        """Send one request as a user would; status 0 when nobody answered."""
         body = json.dumps(
             {"number": number, "input_tokens": arrival.input_tokens, "output_tokens": arrival.output_tokens}
         ).encode()
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
-        try:
+        sent_s, status = self.world.now_s(), 0
+        with contextlib.suppress(ConnectionError, TimeoutError):
             status, _ = await self.client.post(f"{self.wire.urls['gateway']}/v1/answers", body, headers)
-        except (ConnectionError, TimeoutError):
-            return 0
-        return status
+        return Asked(arrival.at_s, sent_s - arrival.at_s, self.world.now_s() - sent_s, status)
 
 
 async def run_live(scenario: Scenario, url: str, progress: Progress | None) -> Outcome:
@@ -197,29 +214,37 @@ async def run_live(scenario: Scenario, url: str, progress: Progress | None) -> O
     try:
         async with LiveStack(scenario, tracing, start) as stack:
             sampling = asyncio.create_task(_sample(stack, sink, start))
-            statuses = await _drive(stack, start, progress)
+            with rare_collections():
+                asked = await _drive(stack, start, progress)
             sampling.cancel()
         await asyncio.to_thread(tracing.close)
     finally:
         sink.close()
     if not counter.exported:
         raise ConnectionError(f"{url}/v1/traces took no spans ({counter.refused} refused)")
-    bad = sum(not 200 <= status < 300 for status in statuses)
-    truth = truth_of(scenario, start, len(statuses), counter.exported)
-    return Outcome(len(statuses), bad, counter.exported, start, start + timedelta(seconds=scenario.seconds), truth)
+    if counter.refused:
+        raise ConnectionError(
+            f"{url}/v1/traces refused {counter.refused} of {counter.exported + counter.refused} spans"
+        )
+    bad = sum(not 200 <= item.status < 300 for item in asked)
+    truth = truth_of(scenario, start, len(asked), counter.exported)
+    end = start + timedelta(seconds=scenario.seconds)
+    return Outcome(len(asked), bad, counter.exported, start, end, truth, pace_of(asked, scenario.seconds))
 
 
-async def _drive(stack: LiveStack, start: datetime, progress: Progress | None) -> list[int]:
-    loop, tasks = asyncio.get_running_loop(), []
+async def _drive(stack: LiveStack, start: datetime, progress: Progress | None) -> list[Asked]:
+    loop, tasks, due = asyncio.get_running_loop(), [], []
     for number, arrival in enumerate(arrivals(stack.scenario, start.timestamp())):
         await asyncio.sleep(max(0.0, arrival.at_s - stack.world.now_s()))
         tasks.append(loop.create_task(stack.ask(number, arrival)))
+        due.append(arrival.at_s)
         if progress is not None and number % 10 == 0:
             progress(arrival.at_s / stack.scenario.seconds, number)
     await asyncio.sleep(max(0.0, stack.scenario.seconds - stack.world.now_s()))
     if tasks:
         await asyncio.wait(tasks, timeout=DRAIN_S)
-    return [task.result() if task.done() else 0 for task in tasks]
+    lost = (Asked(at_s, 0.0, DRAIN_S, 0) for at_s in due)
+    return [task.result() if task.done() else nobody for task, nobody in zip(tasks, lost, strict=True)]
 
 
 async def _sample(stack: LiveStack, sink: HttpSink, start: datetime) -> None:
@@ -228,7 +253,14 @@ async def _sample(stack: LiveStack, sink: HttpSink, start: datetime) -> None:
     start_ns = round(start.timestamp() * 1e9)
     while True:
         await asyncio.sleep(min(SAMPLE_EVERY_S, stack.scenario.seconds / 4))
-        stack.exporters.samples = list(sampler.read(stack.world.now_s()))
-        body = to_otlp(stack.exporters.samples, time.time_ns(), start_ns)
+        samples: list[Sample] = []
+        for sample in sampler.read(stack.world.now_s()):
+            samples.append(sample)
+            if (
+                len(samples) % SAMPLES_AT_ONCE == 0
+            ):  # a large stack has thousands; requests must not wait for all of them
+                await asyncio.sleep(0)
+        stack.exporters.samples = samples
+        body = await asyncio.to_thread(to_otlp, samples, time.time_ns(), start_ns)
         with contextlib.suppress(ConnectionError):
             await asyncio.to_thread(sink.write, "metrics", body)

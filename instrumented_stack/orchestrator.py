@@ -12,7 +12,6 @@ from instrumented_stack.hardening import SCHEMA_VERSION
 from instrumented_stack.telemetry import CLIENT, INTERNAL, SERVER, Link, Place, Span
 from instrumented_stack.world import Request, World
 
-LEG_S = 0.0006
 WEEK_S = 604_800.0
 
 
@@ -89,11 +88,11 @@ async def call(world: World, request: Request, step: tuple[str, str], place: Pla
     span.set("peer.service", POOLS[pool])
     onward = span.link if world.switches.hardening.trace_context else world.detached(span.link)
     try:
-        await asyncio.sleep(_leg(world, request, stage, host, pool))
+        await cross(_leg(world, request, stage, host, pool))
         try:
             await world.wire.work(world, request, step, host, onward)
         finally:
-            await asyncio.sleep(_leg(world, request, stage, host, pool))
+            await cross(_leg(world, request, stage, host, pool))
     except (AgentError, TimeoutError, ValueError) as error:
         span.fail(error, origin=False)
         raise
@@ -103,8 +102,8 @@ async def call(world: World, request: Request, step: tuple[str, str], place: Pla
 
 
 def _leg(world: World, request: Request, stage: str, host: str, pool: str) -> float:
-    """Seconds on the wire in one direction."""
-    base = LEG_S * _spread(request)
+    """Seconds on the wire in one direction, beyond what a real wire takes by itself."""
+    base = world.wire.leg_s * _spread(request)
     if not world.faults.concerns(stage):
         return base
     facts = {**request.dims, "host": host, "tier": pool, "service": POOLS[pool]}
@@ -112,6 +111,12 @@ def _leg(world: World, request: Request, stage: str, host: str, pool: str) -> fl
         if fault.kind == "network_hop":
             base += 0.045 * fault.strength * _spread(request)
     return base
+
+
+async def cross(leg_s: float) -> None:
+    """Be on the wire; where the wire is real, there may be nothing to add."""
+    if leg_s > 0:
+        await asyncio.sleep(leg_s)
 
 
 def _spread(request: Request) -> float:

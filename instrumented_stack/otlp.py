@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
 Value = str | bool | int | float
 _FIXED64 = struct.Struct("<Q")
@@ -62,20 +64,23 @@ def _key(key: str) -> bytes:
     return field(0x0A, key.encode("utf-8", "replace"))
 
 
+def _double_pair(tag: int, key: str, value: float) -> bytes:
+    return _double_head(tag, key) + _DOUBLE.pack(value)
+
+
+_WRITERS: Mapping[type, Callable[[int, str, Any], bytes]] = MappingProxyType(
+    {str: _text_pair, int: _int_pair, float: _double_pair, bool: _flag_pair}
+)
+
+
 def pair(tag: int, key: str, value: Value) -> bytes:
     """One KeyValue as field `tag`; integers must fit 63 bits."""
-    if isinstance(value, str):
-        return _text_pair(tag, key, value)
-    if isinstance(value, float):
-        return _double_head(tag, key) + _DOUBLE.pack(value)
-    if isinstance(value, bool):
-        return _flag_pair(tag, key, value)
-    return _int_pair(tag, key, value)
+    return _WRITERS[type(value)](tag, key, value)
 
 
 def pairs(tag: int, attributes: Mapping[str, Value]) -> bytes:
     """KeyValues one after another as repeated field `tag`."""
-    return b"".join([pair(tag, key, value) for key, value in attributes.items()])
+    return b"".join([_WRITERS[type(value)](tag, key, value) for key, value in attributes.items()])
 
 
 SPAN_ATTRIBUTE, EVENT_ATTRIBUTE, RESOURCE_ATTRIBUTE = 0x4A, 0x1A, 0x0A
@@ -99,6 +104,12 @@ def span(ids: bytes, name: str, kind: int, times_ns: tuple[int, int], rest: byte
     """A span as field 2 of ScopeSpans. `ids` from `identity`, `rest` = attributes, events, status; times are start and end."""
     body = ids + _name(name) + _TIMES.pack(0x30, kind, 0x39, times_ns[0], 0x41, times_ns[1]) + rest
     return field(0x12, body)
+
+
+@lru_cache(maxsize=64)
+def flags(bits: int) -> bytes:
+    """Field 16 of a span: bit 8 = it is known whether the parent is remote, bit 9 = it is."""
+    return b"\x85\x01" + bits.to_bytes(4, "little")
 
 
 @lru_cache(maxsize=2_000)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from instrumented_stack.pace import Pace
 from instrumented_stack.read import read
 from instrumented_stack.scenario import Scenario
 
@@ -16,7 +17,7 @@ Progress = Callable[[float, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did: counts, when (UTC), and the truth as a JSON document."""
+    """What a run did: counts, when (UTC), the truth as a JSON document, and for a live run the pace it kept."""
 
     requests: int
     failed: int
@@ -24,6 +25,7 @@ class Outcome:
     start: datetime
     end: datetime
     truth: dict[str, Any]
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True)

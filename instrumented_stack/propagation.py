@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from instrumented_stack.otlp import Value
@@ -17,7 +19,7 @@ MAX_BAGGAGE = 4_096
 def inject(link: Link) -> dict[str, str]:
     """Headers that carry `link` onward, W3C and B3 single."""
     trace, span, flag = link.trace_id.hex(), link.span_id.hex(), "1" if link.sampled else "0"
-    baggage = ",".join(f"{key}={quote(str(value), safe='')}" for key, value in link.common.items())
+    baggage = _written(tuple([(key, str(value)) for key, value in link.common.items()]))
     return {"traceparent": f"00-{trace}-{span}-0{flag}", "b3": f"{trace}-{span}-{flag}", "baggage": baggage}
 
 
@@ -40,10 +42,17 @@ def _link(trace: str, span: str, sampled: bool, common: Mapping[str, Value]) -> 
     return Link(bytes.fromhex(trace.rjust(32, "0")), bytes.fromhex(span), common, sampled)
 
 
-def _baggage(text: str) -> dict[str, Value]:
+@lru_cache(maxsize=4_096)
+def _written(items: tuple[tuple[str, str], ...]) -> str:
+    """Baggage as a header. All calls of a request carry the same, so it is written once."""
+    return ",".join(f"{key}={quote(value, safe='')}" for key, value in items)
+
+
+@lru_cache(maxsize=4_096)
+def _baggage(text: str) -> Mapping[str, Value]:
     out: dict[str, Value] = {}
     for item in text[:MAX_BAGGAGE].split(","):
         key, equal, value = item.split(";")[0].partition("=")
         if equal and key.strip():
             out[key.strip()] = unquote(value.strip())
-    return out
+    return MappingProxyType(out)

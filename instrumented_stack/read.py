@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from instrumented_stack.catalogue import TASKS, TOOLS_BY_NAME
+from instrumented_stack.catalogue import STAGES, TASKS, TOOLS_BY_NAME
 from instrumented_stack.embeddings import EMBEDDINGS, INDEXES, missing
 from instrumented_stack.hardware import GPUS, MODELS
-from instrumented_stack.read_faults import read_faults
+from instrumented_stack.read_faults import read_faults, unknown_hosts
 from instrumented_stack.scenario import (
+    CAUSES,
     DEFAULT_ENGINES,
     DEFAULT_HOSTS,
     EngineChoice,
@@ -22,7 +23,9 @@ from instrumented_stack.scenario import (
     Switches,
     Traffic,
 )
-from instrumented_stack.toml_table import Source, Table, tables
+from instrumented_stack.toml_table import Source, Table, suggest, tables
+from instrumented_stack.traffic import peak_rps
+from instrumented_stack.world import size
 
 SHAPES = ("steady", "day", "week")
 
@@ -44,13 +47,23 @@ def read(path: Path) -> Scenario:
         title=top.text("title", path.stem),
         seconds=seconds,
         seed=top.whole("seed", 1),
-        sample_every_s=top.seconds("sample_every", 0.0),
+        sample_every_s=_sample_every(top),
         traffic=traffic,
         switches=switches,
         rollouts=rollouts,
         expects=expects,
     )
-    return read_faults(plain, tables(source, top.values, "fault"))
+    faults = tables(source, top.values, "fault")
+    whole = read_faults(plain, faults)
+    unknown_hosts(whole, {pool: size(whole, pool, peak_rps(traffic)) for pool in DEFAULT_HOSTS}, faults)
+    return whole
+
+
+def _sample_every(top: Table) -> float:
+    every = top.seconds("sample_every", 0.0)
+    if 0 < every < 0.1:
+        raise top.refuse("sample_every", f"{every:g} s is too often; at least 0.1 s")
+    return every
 
 
 def _traffic(table: Table, seconds: float) -> Traffic:
@@ -64,8 +77,8 @@ def _traffic(table: Table, seconds: float) -> Traffic:
         arrivals=path,
         speedup=table.number_of("speedup", 1.0, 1e-6),
         shape=table.choice("shape", "steady", SHAPES),
-        steps=tuple((item[0], item[1]) for item in _numbers(table, "steps", 2)),
-        bursts=tuple((item[0], item[1], item[2]) for item in _numbers(table, "bursts", 3)),
+        steps=_steps(table, seconds),
+        bursts=_bursts(table, seconds),
         tasks=table.mix("tasks", Traffic().tasks, TASKS),
         regions=table.mix("regions", Traffic().regions),
         devices=table.mix("devices", Traffic().devices),
@@ -85,6 +98,26 @@ def _slow_tools(table: Table) -> dict[str, float]:
     inner = Table(table.source, "traffic.slow_tools", value)
     inner.known(TOOLS_BY_NAME)
     return {name: inner.number_of(name, 1.0, 0.001, 10_000) for name in inner.values}
+
+
+def _steps(table: Table, seconds: float) -> tuple[tuple[float, float], ...]:
+    steps = tuple((item[0], item[1]) for item in _numbers(table, "steps", 2))
+    starts = [start for start, _ in steps]
+    if starts != sorted(set(starts)):
+        raise table.refuse("steps", f"must begin one after another, not at {starts}")
+    if starts and starts[-1] >= seconds:
+        raise table.refuse("steps", f"{starts[-1]:g} s is after the run's end at {seconds:g} s")
+    return steps
+
+
+def _bursts(table: Table, seconds: float) -> tuple[tuple[float, float, float], ...]:
+    bursts = tuple((item[0], item[1], item[2]) for item in _numbers(table, "bursts", 3))
+    for start, end, _ in bursts:
+        if end <= start:
+            raise table.refuse("bursts", f"{end:g} s is not after {start:g} s")
+        if start >= seconds:
+            raise table.refuse("bursts", f"{start:g} s is after the run's end at {seconds:g} s")
+    return bursts
 
 
 def _numbers(table: Table, key: str, width: int) -> list[tuple[float, ...]]:
@@ -174,4 +207,12 @@ def _expect(table: Table) -> Expect:
     found = Expect(table.text("stage"), table.text("cause"), table.text("cluster"), table.flag("optional", False))
     if not (found.cluster or (found.stage and found.cause)):
         raise table.refuse("stage", "needs stage and cause, or cluster")
+    if found.cause and found.cause not in CAUSES:
+        raise table.refuse(
+            "cause", f"{found.cause!r} is unknown{suggest(found.cause, CAUSES)}; one of {', '.join(CAUSES)}"
+        )
+    if found.stage and found.stage not in STAGES and not found.stage.startswith("gap: "):
+        raise table.refuse(
+            "stage", f'{found.stage!r} is unknown{suggest(found.stage, STAGES)}; a stage, or "gap: a → b"'
+        )
     return found

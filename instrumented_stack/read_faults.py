@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from instrumented_stack.catalogue import POOLS, STAGES, TASKS, TOOLS_BY_NAME
@@ -58,10 +58,13 @@ def _fault(table: Table, scenario: Scenario) -> Fault:
         raise table.refuse("start", f"{start:g} s is after the run's end at {scenario.seconds:g} s")
     if end <= start:
         raise table.refuse("end", f"{end:g} s is not after start {start:g} s")
+    if end > scenario.seconds * (1 + 1e-9):
+        raise table.refuse("end", f"{end:g} s is after the run's end at {scenario.seconds:g} s")
     strength = table.number_of("strength", 1.0, 0.0, 1_000.0)
     if strength == 0:
         raise table.refuse("strength", "0 would do nothing")
     where = _where(table, scenario, kind)
+    _reachable(table, stage, where)
     if kind == "dimension_specific" and not where:
         raise table.refuse("where", "dimension_specific needs where = {dimension = value}")
     return Fault(kind, stage, start, min(end, scenario.seconds), strength, where)
@@ -80,8 +83,35 @@ def _meaningful(table: Table, kind: str, stage: str, switches: Switches) -> None
         raise table.refuse("stage", "human_approval is a wait for a person; nothing in the stack can make it slow")
 
 
+def _reachable(table: Table, stage: str, where: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a `where` that no run of this stage can meet."""
+    if stage == "*":
+        return
+    pools = {STAGES[stage].pool, "core"} if STAGES[stage].uses_model else {STAGES[stage].pool}
+    for key, possible in (("tier", pools), ("service", {POOLS[pool] for pool in pools})):
+        if key in where and not possible & set(where[key]):
+            raise table.refuse(
+                "where", f"{stage} never runs on {key} = {where[key][0]!r}; one of {', '.join(sorted(possible))}"
+            )
+    if "tool" in where and stage != "data_fetch":
+        raise table.refuse("where", f"{stage} calls no tool; only data_fetch does")
+
+
+def unknown_hosts(scenario: Scenario, hosts: Mapping[str, Sequence[str]], tables: Sequence[Table]) -> None:
+    """Refuse a fault on a host that this scenario does not have; `hosts` are known only when all faults are."""
+    every = [host for group in hosts.values() for host in group]
+    for fault, table in zip(scenario.faults, tables, strict=True):
+        for host in fault.where.get("host", ()):
+            if host not in every:
+                have = ", ".join(f"{pool}-1 to {pool}-{len(group)}" for pool, group in hosts.items())
+                raise table.refuse("where", f"there is no host {host!r}{suggest(host, every)}; there are {have}")
+
+
 def _where(table: Table, scenario: Scenario, kind: str) -> dict[str, tuple[str, ...]]:
-    inner = Table(table.source, table.name, table.values.get("where", {}), table.number)
+    given = table.values.get("where", {})
+    if not isinstance(given, dict):
+        raise table.refuse("where", f"must be written as where = {{ dimension = value }}, not {given!r}")
+    inner = Table(table.source, table.name, given, table.number)
     for key in inner.values:
         if key not in WHERE_KEYS:
             raise table.refuse(
@@ -90,6 +120,8 @@ def _where(table: Table, scenario: Scenario, kind: str) -> dict[str, tuple[str, 
     out: dict[str, tuple[str, ...]] = {}
     for key, value in inner.values.items():
         values = tuple(str(item) for item in (value if isinstance(value, list) else [value]))
+        if not values or any(isinstance(item, dict | list) for item in (value if isinstance(value, list) else [value])):
+            raise table.refuse("where", f"{key} must be a value or a list of values, not {value!r}")
         allowed = _values(key, scenario)
         for item in values:
             if allowed and item not in allowed and not (key == "version" and kind == "regression"):
@@ -113,6 +145,5 @@ def _values(key: str, scenario: Scenario) -> set[str]:
         "tier": set(POOLS),
         "service": {*POOLS.values(), "orchestrator", "gateway"},
         "model": {engine.model for engine in scenario.switches.engines.values()},
-        "host": {f"{pool}-{number + 1}" for pool, count in scenario.switches.hosts.items() for number in range(count)},
     }
     return table.get(key, set())

@@ -6,6 +6,8 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 
 from instrumented_stack.catalogue import Stage
 from instrumented_stack.engine_sim import Engine
@@ -91,13 +93,7 @@ class Sampler:
 
     def _dcgm(self, host: str, stage: Stage, gpu: Gpu, engine: Engine, now: tuple[float, ...]) -> Iterator[Sample]:
         sm, dram, received, sent, usage, busy = now
-        labels = {
-            "gpu": str(stage.gpu),
-            "UUID": "GPU-" + hashlib.blake2b(f"{host}/{stage.gpu}".encode(), digest_size=8).hexdigest(),
-            "device": f"nvidia{stage.gpu}",
-            "modelName": gpu.name,
-            "Hostname": host,
-        }
+        labels = _card(host, stage.gpu, gpu.name)
         cache = engine.kv_blocks * engine.options.block_tokens * engine.options.model.kv_bytes_per_token
         used = min(gpu.memory_bytes * 0.98, engine.options.model.weight_bytes + gpu.memory_bytes * 0.06 + usage * cache)
         values = {
@@ -151,12 +147,30 @@ class Sampler:
         return [hit for stage in stages for hit in self.world.faults.on_host(stage, host, since, now)]
 
 
+@lru_cache(maxsize=4_096)
+def _card(host: str, number: int, model: str) -> Mapping[str, str]:
+    """The labels of a card, as dcgm-exporter writes them."""
+    about = {
+        "gpu": str(number),
+        "UUID": "GPU-" + hashlib.blake2b(f"{host}/{number}".encode(), digest_size=8).hexdigest(),
+        "device": f"nvidia{number}",
+        "modelName": model,
+        "Hostname": host,
+    }
+    return MappingProxyType(about)
+
+
+@lru_cache(maxsize=4_096)
+def _instance(model: str, number: int) -> Mapping[str, str]:
+    return MappingProxyType({"model_name": model, "engine": str(number)})
+
+
 def _blend(calm: float, stormy: float, share: float) -> float:
     return calm + (stormy - calm) * share
 
 
 def _vllm(host: str, stage: Stage, engine: Engine, usage: float) -> Iterator[Sample]:
-    labels = {"model_name": engine.options.model.name, "engine": str(stage.gpu)}
+    labels = _instance(engine.options.model.name, stage.gpu)
     totals = engine.counters
     values = (
         ("vllm:num_requests_running", len(engine.decoding) + len(engine.prefilling), GAUGE),

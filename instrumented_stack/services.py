@@ -1,9 +1,8 @@
-"""The tiers as HTTP services: gateway, orchestrator, one app per worker pool, and the exporters. Every refusal is JSON with a code."""
+"""The faces that others see: the gateway, the chat API of each pool, and the exporters' pages. Every refusal is JSON with a code."""
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,14 +12,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from instrumented_stack import gateway, openai_api, orchestrator, workers
+from instrumented_stack import gateway, openai_api
 from instrumented_stack.asking import RequestMaker
-from instrumented_stack.catalogue import STAGES, TASKS
+from instrumented_stack.catalogue import STAGES
 from instrumented_stack.engine_sim import Engine
 from instrumented_stack.errors import AgentError, BadRequest, Unauthorised
 from instrumented_stack.exposition import to_text
 from instrumented_stack.gateway import TokenBucket, status_of
 from instrumented_stack.hardening import clean
+from instrumented_stack.inner_services import error_body
 from instrumented_stack.propagation import extract
 from instrumented_stack.samples import Sample
 from instrumented_stack.telemetry import SERVER, Link
@@ -34,37 +34,7 @@ BODY_LIMIT, TEXT_LIMIT = 256_000, 32_000
 
 def failed(error: BaseException) -> Response:
     """An error as JSON: code, type, message."""
-    code = error.code if isinstance(error, AgentError) else type(error).__name__
-    what = {"code": code, "type": type(error).__name__, "message": str(error).encode("utf-8", "replace").decode()}
-    return JSONResponse({"error": what}, status_of(error))
-
-
-def pack(request: Request, host: str, step: tuple[str, str] = ("", "")) -> bytes:
-    """A request on its way to the next service; text may hold anything, so it travels as ASCII escapes."""
-    body = {
-        "number": request.number,
-        "dims": request.dims,
-        "text": request.text,
-        "input_scale": request.input_scale,
-        "output_scale": request.output_scale,
-        "output_tokens": request.output_tokens,
-        "history_tokens": request.history_tokens,
-        "state": request.state,
-        "host": host,
-        "step": step,
-    }
-    return json.dumps(body).encode()
-
-
-def unpack(body: Mapping[str, Any], seed: int, link: Link) -> Request:
-    """The inverse of `pack`, with random numbers of its own for this service and step."""
-    dims = {str(key): str(value) for key, value in body["dims"].items()}
-    rng = random.Random(f"{seed}/{body['number']}/{body['host']}/{body['step']}")
-    request = Request(int(body["number"]), rng, dims, TASKS[dims["task"]], str(body["text"]), link)
-    request.input_scale, request.output_scale = float(body["input_scale"]), float(body["output_scale"])
-    request.output_tokens, request.history_tokens = int(body["output_tokens"]), int(body["history_tokens"])
-    request.state = dict(body["state"])
-    return request
+    return Response(error_body(error), status_of(error), media_type="application/json")
 
 
 class Gateway:
@@ -149,7 +119,7 @@ class Gateway:
 def _arrival(given: Mapping[str, Any], now_s: float) -> Arrival:
     """The caller may say how long prompt and answer are; anything but small whole numbers is not heard."""
     counts = [given.get(key) for key in ("input_tokens", "output_tokens")]
-    good = [item if isinstance(item, int) and 0 < item <= 16_000 else 0 for item in counts]
+    good = [item if type(item) is int and 0 < item <= 16_000 else 0 for item in counts]
     return Arrival(now_s, good[0], good[1])
 
 
@@ -168,34 +138,8 @@ async def _health(_: HttpRequest) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-def orchestrator_app(world: World) -> Starlette:
-    """POST /run: one request, driven through its stages."""
-
-    async def run(http: HttpRequest) -> Response:
-        body = json.loads(await http.body())
-        link = extract(http.headers) or Link(b"", b"", {})
-        request = unpack(body, world.scenario.seed, link)
-        try:
-            await orchestrator.answer(world, request, body["host"], link)
-        except (AgentError, TimeoutError, ValueError) as error:
-            return failed(error)
-        return JSONResponse({"ok": True})
-
-    return Starlette(routes=[Route("/run", run, methods=["POST"]), Route("/health", _health)])
-
-
-def worker_app(world: World, pool: str) -> Starlette:
-    """POST /stage; and for pools with models the OpenAI chat API of their first engine, with its /metrics."""
-
-    async def stage(http: HttpRequest) -> Response:
-        body = json.loads(await http.body())
-        link = extract(http.headers) or Link(b"", b"", {})
-        request = unpack(body, world.scenario.seed, link)
-        try:
-            await workers.serve(world, request, (body["step"][0], body["step"][1]), body["host"], link)
-        except (AgentError, TimeoutError, ValueError) as error:
-            return failed(error)
-        return JSONResponse({"ok": True})
+def model_app(world: World, pool: str) -> Starlette:
+    """The OpenAI chat API of a pool's first engine."""
 
     async def chat(http: HttpRequest) -> Response:
         first = next(item for item in STAGES.values() if item.pool == pool and item.uses_model)
@@ -207,10 +151,8 @@ def worker_app(world: World, pool: str) -> Starlette:
     async def models(_: HttpRequest) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": world.switches.engines[pool].model, "object": "model"}]})
 
-    routes = [Route("/stage", stage, methods=["POST"]), Route("/health", _health)]
-    if pool != "tools":
-        routes += [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/v1/models", models)]
-    return Starlette(routes=routes)
+    routes = [Route("/health", _health), Route("/v1/models", models)]
+    return Starlette(routes=[*routes, Route("/v1/chat/completions", chat, methods=["POST"])])
 
 
 class Exporters:

@@ -12,7 +12,10 @@ from typing import Any
 
 from instrumented_stack.errors import ScenarioError
 
+LONGEST_S = 3_653 * 86_400.0
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_AT = re.compile(r"at line (\d+)")
+_HEAD = re.compile(r"^\[\[?\s*([\w.\"'\s-]+?)\s*\]\]?\s*(?:#.*)?$")
 _SPAN = re.compile(r"^\s*([0-9.]+)\s*(ms|s|m|h|d|w|%)\s*$")
 
 
@@ -32,22 +35,31 @@ class Source:
         try:
             return tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            raise ScenarioError(f"{self.path}: not valid TOML: {error}") from None
+            found = _AT.search(str(error))
+            line = int(found[1]) if found else self.text.count("\n") + 1
+            raise ScenarioError(f"{self.path}:{line}: not valid TOML: {error}") from None
 
     def line(self, table: str, number: int, key: str) -> int:
-        """1-based line of `key` in the `number`-th table called `table`; of the table's head without such a key; else 1."""
-        seen, head, inside = -1, 1, table == ""
+        """1-based line of `key` in the `number`-th table called `table`; else of that table's head, or of what holds it; else 1."""
+        first = re.escape(key.split(".")[0])
+        wanted = re.compile(rf"^[\"']?{first}[\"']?\s*(=|\.)")
+        seen, head, inside = -1, 0, table == ""
         for at, raw in enumerate(self.text.splitlines(), 1):
             text = raw.strip()
-            match = re.match(r"^\[\[?\s*([^\]]+?)\s*\]\]?", text)
-            if match:
-                same = match.group(1) == table
-                seen += same
-                inside = same and seen == number
-                head = at if inside else head
-            elif inside and re.match(rf"^[\"']?{re.escape(key.split('.')[0])}[\"']?\s*(=|\.)", text):
+            if match := _HEAD.match(text):
+                name = match[1].replace(" ", "")
+                seen += name == table
+                inside = name == table and seen == number
+                if inside:
+                    head = at
+                elif seen in (number, -1) and name == f"{table}.{key}".lstrip("."):
+                    return at
+            elif inside and wanted.match(text):
                 return at
-        return head
+        if not head and table:
+            above, _, last = table.rpartition(".")
+            return self.line(above, 0, last)
+        return head or 1
 
     def refuse(self, table: str, key: str, reason: str, number: int = 0) -> ScenarioError:
         where = f"[{table}] " if table else ""
@@ -60,7 +72,8 @@ class Table:
     def __init__(self, source: Source, name: str, values: Any, number: int = 0) -> None:
         self.source, self.name, self.number = source, name, number
         if not isinstance(values, dict):
-            raise source.refuse("", name.split(".")[-1], f"must be a table, not {values!r}")
+            above, _, last = name.rpartition(".")
+            raise source.refuse(above, last, f"must be a table, not {values!r}", number)
         self.values: dict[str, Any] = dict(values)
 
     def refuse(self, key: str, reason: str) -> ScenarioError:
@@ -106,7 +119,13 @@ class Table:
         return value
 
     def seconds(self, key: str, default: float, whole_s: float = math.nan) -> float:
-        """Seconds as a number, or text such as "90s", "15m", "2h", "3d", or "40%" of the whole run."""
+        """Seconds as a number, or text such as "90s", "15m", "2h", "3d", or "40%" of the whole run; ten years at most."""
+        found = self._seconds(key, default, whole_s)
+        if found > LONGEST_S:
+            raise self.refuse(key, f"{found:g} s is longer than ten years")
+        return found
+
+    def _seconds(self, key: str, default: float, whole_s: float) -> float:
         value = self.values.get(key, default)
         if isinstance(value, str):
             match = _SPAN.match(value)
@@ -133,8 +152,8 @@ class Table:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not (0 <= weight < math.inf):
                 raise self.refuse(key, f"weight of {name!r} must be a finite number of 0 or more, not {weight!r}")
         total = sum(value.values())
-        if total <= 0:
-            raise self.refuse(key, "weights add up to nothing")
+        if not 0 < total < math.inf:
+            raise self.refuse(key, f"weights add up to {'nothing' if total <= 0 else 'more than a number can hold'}")
         return {str(name): weight / total for name, weight in value.items() if weight > 0}
 
 

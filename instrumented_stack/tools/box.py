@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import httpx
 
 from instrumented_stack.errors import BadRequest
-from instrumented_stack.tools.desk import Calendar, fetch_page, mail, run_code
+from instrumented_stack.tools.desk import Calendar, fetch_page, mail
 from instrumented_stack.tools.documents import parse_document, query_table
 from instrumented_stack.tools.numbers import calculator, convert_units
+from instrumented_stack.tools.sandbox import run_code
 from instrumented_stack.tools.texts import DATA, convert_format, search, summarise_text, translate
 
 

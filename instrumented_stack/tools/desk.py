@@ -1,13 +1,10 @@
-"""Tools on the desk: calendar, mail, a web page, a sandbox for short programs. Bookings and drafts stay in memory."""
+"""Tools on the desk: calendar, mail, a web page. Bookings and drafts stay in memory."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import html
 import json
 import re
-import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,16 +13,6 @@ import httpx
 
 from instrumented_stack.errors import BadRequest
 from instrumented_stack.tools.texts import DATA
-
-CODE_LIMIT_S, CODE_LIMIT_CHARS, CODE_MEMORY_BYTES = 5.0, 4_000, 512 << 20
-_GUARD = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
-resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
-resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-exec(compile(sys.stdin.read(), "program", "exec"), {{"__name__": "__main__"}})
-"""
 
 
 @lru_cache(maxsize=2)
@@ -88,26 +75,3 @@ def readable(page: str) -> str:
     bare = re.sub(r"(?is)<(script|style|head)\b.*?</\1>", "", page)
     lines = re.sub(r"(?s)<[^>]+>", "\n", bare).splitlines()
     return "\n".join(html.unescape(line).strip() for line in lines if line.strip())
-
-
-async def run_code(program: str) -> str:
-    """What a short Python program prints, run in a process of its own: no files written, no children (unless we run as
-    root), 2 s of CPU, 5 s in all, 512 MB. It can still read files and use the network: not a jail for strangers. Raises BadRequest, TimeoutError."""
-    if len(program) > CODE_LIMIT_CHARS:
-        raise BadRequest(f"the program is longer than {CODE_LIMIT_CHARS} characters")
-    guard = _GUARD.format(memory=CODE_MEMORY_BYTES)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-c", guard, stdin=pipe, stdout=pipe, stderr=pipe, env={}
-    )
-    try:
-        out, err = await asyncio.wait_for(process.communicate(program.encode("utf-8", "replace")), CODE_LIMIT_S)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise TimeoutError(f"Tool execution exceeded {CODE_LIMIT_S:g}s") from None
-    if process.returncode:
-        last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["killed"]
-        raise BadRequest(f"the program failed: {last[0][:300]}")
-    return out.decode("utf-8", "replace")[:CODE_LIMIT_CHARS]

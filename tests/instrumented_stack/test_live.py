@@ -161,6 +161,76 @@ def test_a_hundred_requests_to_one_session_leave_it_consistent(tmp_path: Path) -
     assert statuses.count(200) >= 90
 
 
+def packed(text: str = "what is 2 + 2", session: str = "one", **changed: Any) -> dict[str, Any]:
+    """A request as the gateway hands it to the orchestrator."""
+    dims = {"task": "calculation", "region": "eu-west", "device": "ios", "user_tier": "pro", "version": "1.4.0"}
+    body = {"number": 7, "text": text, "input_scale": 1.0, "output_scale": 1.0, "output_tokens": 2, "history_tokens": 0}
+    where = {"dims": {**dims, "user": "user-1", "session": session}, "state": {}}
+    return {**body, **where, "host": "orchestrator-1", "step": ["", ""], **changed}
+
+
+INNER_BAD: list[tuple[str, bytes, int, str]] = [
+    ("not JSON", b"{", 400, "BadRequest"),
+    ("deep JSON", b"[" * 100_000, 400, "BadRequest"),
+    ("a list", b"[]", 400, "BadRequest"),
+    ("nothing", b"", 400, "BadRequest"),
+    ("too much", b"x" * (2 << 20), 413, "BadRequest"),
+    ("no such task", json.dumps(packed(dims={"task": "magic"})).encode(), 400, "BadRequest"),
+    ("dims of numbers", json.dumps(packed(dims={"task": 5})).encode(), 400, "BadRequest"),
+    ("no such host", json.dumps(packed(host="orchestrator-99")).encode(), 400, "BadRequest"),
+    ("text that is none", json.dumps(packed(text=None)).encode(), 400, "BadRequest"),
+    ("oversized text", json.dumps(packed("x" * 40_000)).encode(), 400, "BadRequest"),
+    ("endless", json.dumps(packed(output_scale=float("inf"))).encode(), 400, "BadRequest"),
+    ("no number", json.dumps(packed(input_scale=float("nan"))).encode(), 400, "BadRequest"),
+    ("half a request", json.dumps(packed(number=1.5)).encode(), 400, "BadRequest"),
+    ("tokens below nothing", json.dumps(packed(output_tokens=-1)).encode(), 400, "BadRequest"),
+    ("more tokens than fit", json.dumps(packed(output_tokens=10**9)).encode(), 503, "ResourceExhausted"),
+    ("half an emoji", json.dumps(packed("hello \ud83d")).encode(), 500, "SerialisationError"),
+]
+
+
+def test_the_orchestrator_and_the_pools_answer_nonsense_with_a_reason(tmp_path: Path) -> None:
+    steps = [
+        ["", ""],
+        ["aggregate", ""],
+        ["nowhere", ""],
+        ["intent_parse", "search"],
+        ["tool_select", "no tool"],
+        "aggregate",
+    ]
+
+    async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
+        run, stage = stack.wire.inner["orchestrator"] + "/run", stack.wire.inner["edge"] + "/stage"
+        for name, body, status, kind in INNER_BAD:
+            reply = await client.post(run, content=body)
+            assert (reply.status_code, reply.json()["error"]["type"]) == (status, kind), (name, reply.text)
+        for step in steps:
+            reply = await client.post(stage, json=packed(host="edge-1", step=step))
+            assert (reply.status_code, reply.json()["error"]["type"]) == (400, "BadRequest"), (step, reply.text)
+        for text in ("a NUL \x00", "what is 3 + 4"):
+            assert (await client.post(run, json=packed(text))).status_code == 200
+        assert (await client.post(stage, json=packed(host="edge-1", step=["intent_parse", ""]))).status_code == 200
+
+    serve(tmp_path / "s.toml", FAST, scene)
+
+
+def test_a_hundred_writers_at_the_orchestrator_leave_a_session_consistent(tmp_path: Path) -> None:
+    async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
+        run = stack.wire.inner["orchestrator"] + "/run"
+        texts = ["what is 2 + 2" if number % 5 else "half \ud83d" for number in range(100)]
+        bodies = [json.dumps(packed(text, number=number)).encode() for number, text in enumerate(texts)]
+        replies = await asyncio.gather(*(client.post(run, content=body) for body in bodies))
+        statuses = [reply.status_code for reply in replies]
+        assert (statuses.count(200), statuses.count(500)) == (80, 20)
+        state = (await client.get(stack.wire.urls["gateway"] + "/v1/sessions/one")).json()
+        assert state == {"step": state["step"], "version": 180}  # each wrote its plan, and its end if it came there
+        assert (await client.post(run, content=bodies[1])).status_code == 200
+        state = (await client.get(stack.wire.urls["gateway"] + "/v1/sessions/one")).json()
+        assert state == {"step": "done", "version": 182}
+
+    serve(tmp_path / "s.toml", FAST, scene)
+
+
 def test_pages_and_chat_say_that_they_are_simulated(tmp_path: Path) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         await client.post(stack.wire.urls["gateway"] + "/v1/answers", json={"text": "what is 2 + 2"}, headers=AUTH)

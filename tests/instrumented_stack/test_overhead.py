@@ -1,37 +1,39 @@
-"""What instrumentation costs a request in CPU, encoding included. The goal is 5 ms; the test allows twice that on machines that are shared."""
+"""What instrumentation costs a request in CPU: spans through the SDK, context in and out of headers, and the export request. The goal
+is below 5 ms. CPU time, the least of several rounds: what else runs on the machine does not count."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from instrumented_stack.asking import RequestMaker
 from instrumented_stack.clock import run_virtual
 from instrumented_stack.gateway import TokenBucket, handle
 from instrumented_stack.otlp import Value
+from instrumented_stack.propagation import extract, inject
 from instrumented_stack.scenario import Scenario
 from instrumented_stack.telemetry import Link, Place, Span, Tracing
-from instrumented_stack.telemetry_sdk import SdkTracing
+from instrumented_stack.telemetry_sdk import OtlpExporter, SdkTracing
 from instrumented_stack.traffic import Arrival
-from instrumented_stack.world import World
+from instrumented_stack.wire import Direct
+from instrumented_stack.world import Request, World
 
-REQUESTS = 100
+REQUESTS, ROUNDS, LIMIT_MS = 100, 5, 5.0
 
 
-class Encoding(SpanExporter):
-    """Encodes as the OTLP exporter does, and keeps the count."""
+class Counting:
+    """A sink that counts."""
 
     def __init__(self) -> None:
-        self.spans = 0
+        self.bytes = 0
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        assert encode_spans(spans).SerializeToString()
-        self.spans += len(spans)
-        return SpanExportResult.SUCCESS
+    def write(self, signal: str, body: bytes) -> None:
+        self.bytes += len(body)
+
+    def close(self) -> None:
+        return
 
 
 class Silent:
@@ -61,10 +63,21 @@ class NoTracing:
         return link
 
 
-def cpu_s(tracing: Tracing) -> float:
+class Propagating(Direct):
+    """Function calls, but the context goes through headers as it does over HTTP."""
+
+    async def orchestrate(self, world: World, request: Request, host: str, link: Link) -> None:
+        await super().orchestrate(world, request, host, extract(inject(link)) or link)
+
+    async def work(self, world: World, request: Request, step: tuple[str, str], host: str, link: Link) -> None:
+        await super().work(world, request, step, host, extract(inject(link)) or link)
+
+
+def cpu_s(tracing: Tracing, wire: Direct) -> float:
     """CPU seconds of all requests, one after another on virtual time."""
     scenario = Scenario("overhead")
-    world, maker, bucket = World(scenario, tracing, 2.0), RequestMaker(scenario, 0), TokenBucket(1e6, 1e6)
+    world = World(scenario, tracing, 2.0, wire)
+    maker, bucket = RequestMaker(scenario, 0), TokenBucket(1e6, 1e6)
 
     async def main() -> None:
         for number in range(REQUESTS):
@@ -75,17 +88,23 @@ def cpu_s(tracing: Tracing) -> float:
     return time.process_time() - began
 
 
-def test_instrumentation_costs_a_few_milliseconds_a_request() -> None:
-    exporter = Encoding()
+def cost_ms() -> tuple[float, float]:
+    """(CPU ms of instrumentation a request, spans a request)."""
+    exporter = OtlpExporter(Counting())
     processor = BatchSpanProcessor(exporter, max_queue_size=50_000, schedule_delay_millis=1e6)
     tracing = SdkTracing(processor)
     costs = []
-    for _ in range(3):
-        bare = cpu_s(NoTracing())
+    for _ in range(ROUNDS):
+        bare = cpu_s(NoTracing(), Direct())
         began = time.process_time()
-        cpu_s(tracing)
+        cpu_s(tracing, Propagating())
         processor.force_flush()
         costs.append((time.process_time() - began - bare) / REQUESTS * 1e3)
     processor.shutdown()
-    assert exporter.spans > 3 * 13 * REQUESTS
-    assert min(costs) < 10.0, costs
+    return min(costs), exporter.exported / ROUNDS / REQUESTS
+
+
+def test_instrumentation_costs_less_than_five_milliseconds_a_request() -> None:
+    cost, spans = cost_ms()
+    assert spans > 13
+    assert 0 < cost < LIMIT_MS, f"{cost:.2f} ms for {spans:.1f} spans"

@@ -13,9 +13,10 @@ from instrumented_stack.catalogue import TASKS, TOOLS_BY_NAME
 from instrumented_stack.errors import BadRequest
 from instrumented_stack.select import VectorSelector, measure, schema
 from instrumented_stack.tools.box import Toolbox
-from instrumented_stack.tools.desk import Calendar, mail, readable, run_code
+from instrumented_stack.tools.desk import Calendar, mail, readable
 from instrumented_stack.tools.documents import parse_document, query_table
 from instrumented_stack.tools.numbers import calculator, convert_units
+from instrumented_stack.tools.sandbox import run_code
 from instrumented_stack.tools.texts import convert_format, search, summarise_text, translate
 
 
