@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from instrumented_stack.errors import ScenarioError
+from instrumented_stack.engine_choice import measure_prompt
+from instrumented_stack.errors import AgentError, ScenarioError
 from instrumented_stack.select import measure
 from instrumented_stack.stack import Outcome, Overrides, run
 
@@ -58,7 +59,9 @@ def parser() -> argparse.ArgumentParser:
     )
     add_run_options(go)
     commands.add_parser("scenarios", help="list the scenarios that come with the package")
-    commands.add_parser("select", help="measure tool selection by prompt and by vector")
+    select = commands.add_parser("select", help="measure tool selection by prompt and by vector")
+    select.add_argument("--url", help="a vLLM server that chooses by prompt, measured too")
+    select.add_argument("--served", default="smollm2", help="the name under which that server serves its model")
     return top
 
 
@@ -95,6 +98,21 @@ def progress_line(share: float, requests: int) -> None:
     sys.stderr.flush()
 
 
+def choose(options: argparse.Namespace) -> int:
+    """Print how each way of choosing does."""
+    found = measure()
+    if options.url:
+        try:
+            found.insert(1, measure_prompt(options.url, options.served))
+        except AgentError as error:
+            print(error, file=sys.stderr)
+            return 1
+    for item in found:
+        right = "not measured" if item.right is None else f"{item.right:.1%} right"
+        print(f"{item.way:8} {item.ms:8.2f} ms  {item.tokens:5} prompt tokens  {right:13}  ({item.note})")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 done, 1 failed, 2 bad usage or scenario."""
     options = parser().parse_args(arguments)
@@ -102,10 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(sorted(path.stem for path in SCENARIOS.glob("*.toml"))))
         return 0
     if options.command == "select":
-        for item in measure():
-            right = "not measured" if item.right is None else f"{item.right:.1%} right"
-            print(f"{item.way:7} {item.ms:8.2f} ms  {item.tokens:5} prompt tokens  {right:13}  ({item.note})")
-        return 0
+        return choose(options)
     began = time.perf_counter()
     try:
         outcome = start(options)

@@ -133,11 +133,16 @@ class Measured:
     note: str
 
 
+def questions() -> list[tuple[str, str]]:
+    """The labelled questions: text, and the tool that it needs."""
+    lines = (DATA / "choices.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(str(item["text"]), str(item["tool"])) for item in map(json.loads, lines)]
+
+
 def measure(tools: Sequence[str] = tuple(TOOLS_BY_NAME)) -> list[Measured]:
     """All ways over the labelled questions. Times and accuracy of vectors are measured (of extras only where they are installed);
     the prompt's time is the roofline's."""
-    questions = [json.loads(line) for line in (DATA / "choices.jsonl").read_text(encoding="utf-8").splitlines()]
-    asked = [(str(item["text"]), str(item["tool"])) for item in questions]
+    asked = questions()
     tokens = POLICY_TOKENS + SCHEMA_TOKENS_PER_TOOL * len(tools) + 310
     gpu, model = GPUS["Tesla T4"], MODELS["TinyLlama-1.1B"]
     prompt_s = prefill_s(gpu, model, tokens) + 12 * step_s(gpu, model, 1, tokens) + model.overhead_s
