@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analytics.findings import Window
 from analytics.localise import Metrics
-from analytics.localise_score import USUAL_SPREAD, evidence, normal_scores, robust_z
+from analytics.localise_score import USUAL_SPREAD, evidence, normal_scores
 from analytics.stages import ns
 from analytics.stages_sql import statement
 from ingest.store import Store
@@ -34,7 +34,7 @@ EDGE_METRICS = [
     "traces_service_graph_request_server_seconds",
 ]
 MIN_HISTORY = 5
-Z_SLOPE = 2.5
+CPU_SCALE = 1e6
 SAME_INSTANT_NS = 30_000_000_000
 
 
@@ -49,10 +49,9 @@ def cpu_evidence(store: Store, window: Window, blocks: Sequence[Window]) -> dict
     out: dict[str, float] = {}
     for service, group in found.groupby("service", sort=True) if len(found) else ():
         now, healthy = _split(group["at_ns"].to_numpy(np.int64), window, blocks)
-        value = group["value"].to_numpy(float)
+        value = group["value"].to_numpy(float) * CPU_SCALE
         if now.any() and healthy.sum() >= MIN_HISTORY:
-            z = max(robust_z(float(value[now].max()), value[healthy].tolist()), 0.0)
-            out[str(service)] = float(Z_SLOPE * np.log1p(z**2 / 4))
+            out[str(service)] = _evidence(value[now], value[healthy])
     return out
 
 
@@ -64,10 +63,14 @@ def edge_evidence(store: Store, window: Window, blocks: Sequence[Window]) -> dic
         at, gap = _gaps(group)
         now, healthy = _split(at, window, blocks)
         if now.any() and healthy.sum() >= MIN_HISTORY:
-            scores = normal_scores(gap[now], np.sort(gap[healthy]))
-            error = float(np.sqrt(1 / now.sum() + USUAL_SPREAD**2))
-            out[str(caller), str(callee)] = evidence(float(scores.mean()) / error, error)
+            out[str(caller), str(callee)] = _evidence(gap[now], gap[healthy])
     return out
+
+
+def _evidence(now: NDArray[np.float64], healthy: NDArray[np.float64]) -> float:
+    """As for stages (localise_score.py), with the usual spread between blocks, since points are few."""
+    error = float(np.sqrt(1 / len(now) + USUAL_SPREAD**2))
+    return evidence(float(normal_scores(now, np.sort(healthy)).mean()) / error, error)
 
 
 def _gaps(group: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -5,7 +5,6 @@ Must stay true: a quiet stage counts against a fault, and a stage that always va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,11 +93,3 @@ def _excess(window: Floats, baseline: Floats) -> tuple[float, float]:
     new, old = np.minimum(window, limit), np.minimum(baseline, limit)
     error = np.sqrt(new.var() / len(new) + old.var() / len(old))
     return float(new.mean() - old.mean()), float(error)
-
-
-def robust_z(value: float, history: Sequence[float]) -> float:
-    """(value − median) / (1.4826 MAD + 5 % of the median's size)."""
-    past = np.asarray(history, float)
-    middle = float(np.median(past))
-    scale = 1.4826 * float(np.median(np.abs(past - middle))) + 0.05 * abs(middle) + 1e-9
-    return (value - middle) / scale

@@ -7,7 +7,7 @@ FROM
         if(Attributes['client'] != '', Attributes['client'], Attributes['source_workload']) AS caller,
         if(Attributes['server'] != '', Attributes['server'], Attributes['destination_workload']) AS callee,
         Attributes['reporter'] = 'source' OR MetricName LIKE '%request_client%' AS from_caller,
-        at_ns, value * if(MetricUnit = 's' OR MetricName LIKE '%_seconds', 1000, 1) AS ms
+        at_ns, value * if(MetricUnit = 's' OR endsWith(MetricName, '_seconds'), 1000, 1) AS ms
     FROM
     (
         SELECT MetricName, MetricUnit, Attributes, toUnixTimestamp64Nano(TimeUnix) AS at_ns, ValueAtQuantiles.Value[indexOf(ValueAtQuantiles.Quantile, 0.5)] AS value
