@@ -20,7 +20,7 @@ from instrumented_stack.traffic import Arrival
 from instrumented_stack.wire import Direct
 from instrumented_stack.world import Request, World
 
-REQUESTS, ROUNDS, LIMIT_MS = 100, 5, 5.0
+REQUESTS, ROUNDS, LIMIT_MS = 60, 4, 5.0
 
 
 class Counting:
