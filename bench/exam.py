@@ -23,8 +23,10 @@ from pathlib import Path
 from bench.exam_marks import Result, report
 from bench.exam_sit import Plan, sit
 from bench.exam_wild import write_worlds
+from instrumented_stack.read import read
 
 FIRST_SEED = 101
+MIN_REQUESTS = 400
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,7 +96,17 @@ def _plans(options: argparse.Namespace, out: Path) -> list[Plan]:
     if not files:
         raise SystemExit(f"no scenario files (*.toml) in {options.scenarios} that match {options.only or '*'}")
     rename = bool(options.wild)
-    return [Plan(path, seed, options.seconds, options.blind, options.cache, rename) for seed in seeds for path in files]
+    lengths = {path: _length(path, options.seconds) for path in files}
+    return [Plan(path, seed, lengths[path], options.blind, options.cache, rename) for seed in seeds for path in files]
+
+
+def _length(path: Path, seconds: float | None) -> float | None:
+    """`seconds` where the file's own story is longer and enough requests are left to judge by; else None, its own length."""
+    if seconds is None:
+        return None
+    scenario = read(path)
+    enough = scenario.traffic.arrivals is None and scenario.traffic.rps * seconds >= MIN_REQUESTS
+    return seconds if seconds < scenario.seconds and enough else None
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -106,7 +118,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seeds", type=int, default=1, help="runs of each file with different seeds (default 1: the file's own)")
     add("--wild", type=int, default=0, help="instead of files: so many worlds made up at random, under other names")
     add("--wild-from", type=int, default=1, help="number of the first made-up world (default 1)")
-    add("--seconds", type=float, help="tell each scenario in this many seconds of virtual time")
+    add(
+        "--seconds",
+        type=float,
+        help="tell longer scenarios in so many seconds of virtual time, if enough requests are left",
+    )
     add("--only", default="", help="names of scenarios, comma-separated; * and ? allowed")
     add(
         "--blind",

@@ -179,9 +179,8 @@ class Sheet:
             f"failures in good health {sorted(self.scenes)}" if self.healthy and self.scenes else "",
         ]
         text = "; ".join(part for part in parts if part) or "as expected"
-        return (
-            f"{self.scenario:<34} seed {self.seed:<5} expected {len(self.expected)}, found {len(self.findings)}: {text}"
-        )
+        name = f"{self.scenario} (tokens hidden)" if self.blind else self.scenario
+        return f"{name:<40} seed {self.seed:<5} expected {len(self.expected)}, found {len(self.findings)}: {text}"
 
 
 def report(results: Sequence[Result]) -> dict[str, Any]:

@@ -122,6 +122,8 @@ def _message(path: Path, offset: int) -> Message:
 def hide_tokens(data: Any, share: float, seed: int = 0) -> Any:
     """The same data with token counts missing on a share of the stages that have them (every third for 1/3; which, the seed says)."""
     runs = data.runs.copy()
+    if not len(runs):
+        return data
     names = sorted(runs.loc[runs["input_tokens"].notna(), "stage"].unique())
     step = max(1, round(1 / share))
     mask = runs["stage"].isin(names[seed % step :: step])

@@ -93,7 +93,7 @@ def world(number: int) -> str:
     }
     draft.tasks = _tasks(rng, [stage for _, stage in draft.faults])
     lines = [f'title = "Made-up world {number}"', f"seconds = {SECONDS}", f"seed = {1_000 + number}"]
-    lines += [*_traffic(draft), *_stack(draft), *_rollout(draft)]
+    lines += [f'sample_every = "{rng.choice((10, 15, 30))}s"', *_traffic(draft), *_stack(draft), *_rollout(draft)]
     for kind, stage in draft.faults:
         lines += _fault(draft, kind, stage)
     return "\n".join(lines) + "\n"
