@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from analytics.tickets_files import FilesSink
-from analytics.tickets_github import GitHubSink
-from analytics.tickets_gitlab import GitLabSink
+from analytics.tickets_github import GitHub
+from analytics.tickets_gitlab import GitLab
 from analytics.tickets_http import Api, Patience
+from analytics.tickets_issues import IssueSink
 from analytics.tickets_jira import JiraSink
 from analytics.tickets_plan import Change, TicketSink
 from analytics.tickets_webhook import WebhookSink
@@ -40,15 +41,12 @@ def sink(
             "authorization": f"Bearer {settings.github_token}",
         }
         api = Api("GitHub", settings.github_url, "STAGESCOPE_GITHUB_TOKEN", headers, None, wait)
-        return GitHubSink(api, settings.github_repo, *words)
+        return IssueSink(name, GitHub(api, settings.github_repo), *words)
     if name == "gitlab":
         _need(settings, "gitlab_project", "gitlab_token")
         headers = {"private-token": settings.gitlab_token}
-        return GitLabSink(
-            Api("GitLab", settings.gitlab_url, "STAGESCOPE_GITLAB_TOKEN", headers, None, wait),
-            settings.gitlab_project,
-            *words,
-        )
+        api = Api("GitLab", settings.gitlab_url, "STAGESCOPE_GITLAB_TOKEN", headers, None, wait)
+        return IssueSink(name, GitLab(api, settings.gitlab_project), *words)
     if name == "jira":
         _need(settings, "jira_url", "jira_project", "jira_user", "jira_token")
         auth = (settings.jira_user, settings.jira_token)
