@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from instrumented_stack.errors import ScenarioError, StateConflictError
 from instrumented_stack.gateway import TokenBucket
@@ -18,7 +21,8 @@ from instrumented_stack.hardening import AnswerCache, Breaker, Sessions, clean
 from instrumented_stack.propagation import extract, inject
 from instrumented_stack.scenario import Scenario, Traffic
 from instrumented_stack.stack import run
-from instrumented_stack.telemetry import Link
+from instrumented_stack.telemetry import SERVER, Link, Place
+from instrumented_stack.telemetry_sdk import SdkTracing
 from instrumented_stack.traffic import arrivals, peak_rps, rate
 
 
@@ -199,3 +203,36 @@ def test_context_survives_either_way(link: Link) -> None:
 )
 def test_nonsense_is_no_context(headers: dict[str, str]) -> None:
     assert extract(headers) is None
+
+
+def test_sampling_keeps_whole_traces(play: Callable[..., Any]) -> None:
+    text = HARD.replace("[stack.hardening]", "").replace("seconds = 25", "seconds = 60")
+    every, some, none = (play(text + f"sampling = {share}\n") for share in (1.0, 0.3, 0.0))
+    assert none.spans == []
+    kept, asked = {span.trace for span in some.spans}, every.outcome.requests
+    assert abs(len(kept) - 0.3 * asked) < 4 * (0.21 * asked) ** 0.5
+    sizes = dict.fromkeys(kept, 0)
+    for span in every.spans:
+        if span.trace in sizes:
+            sizes[span.trace] += 1
+    assert len(some.spans) == sum(sizes.values())
+
+
+@pytest.mark.parametrize(
+    "headers", [{"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}, {"b3": f"{'a' * 32}-{'b' * 16}-0"}]
+)
+def test_what_the_caller_does_not_sample_stays_unsampled(headers: dict[str, str]) -> None:
+    link = extract(headers)
+    assert link is not None
+    assert not link.sampled
+    memory = InMemorySpanExporter()
+    tracing = SdkTracing(SimpleSpanProcessor(memory))
+    tracing.start(Place("s", "h", "1"), "quiet", SERVER, link).end()
+    tracing.start(Place("s", "h", "1"), "heard", SERVER, replace(link, sampled=True)).end()
+    assert [span.name for span in memory.get_finished_spans()] == ["heard"]
+
+
+def test_the_trace_state_of_b3_in_several_headers() -> None:
+    ids = {"x-b3-traceid": "a" * 16, "x-b3-spanid": "b" * 16}
+    assert extract({**ids, "x-b3-sampled": "0"}) == Link(bytes(8) + b"\xaa" * 8, b"\xbb" * 8, {}, False)
+    assert extract(ids) == Link(bytes(8) + b"\xaa" * 8, b"\xbb" * 8, {}, True)
