@@ -42,6 +42,11 @@ class BadRequest(AgentError):
     http_status = 400
 
 
+class NotFound(AgentError):
+    code = "not_found"
+    http_status = 404
+
+
 class Unauthorised(AgentError):
     code = "unauthorised"
     http_status = 401

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from instrumented_stack import orchestrator
 from instrumented_stack.errors import AgentError, RateLimited
 from instrumented_stack.telemetry import CLIENT, SERVER, Link, Place, Span
 from instrumented_stack.world import Request, World
 
+Defer = Callable[[Request, Coroutine[Any, Any, None]], None]
 SLOW_TASKS = frozenset({"document", "web_brief", "analysis"})
 DETERMINISTIC_TASKS = frozenset({"calculation", "conversion", "translation"})
 
@@ -30,8 +33,11 @@ class TokenBucket:
         return True
 
 
-async def handle(world: World, request: Request, bucket: TokenBucket) -> tuple[int, BaseException | None]:
-    """One request from the edge of the system to its end: the HTTP status that the caller sees, and the error behind it."""
+async def handle(
+    world: World, request: Request, bucket: TokenBucket, defer: Defer | None = None
+) -> tuple[int, BaseException | None]:
+    """One request from the edge of the system to its end: the HTTP status that the caller sees, and the error behind it.
+    `defer` takes over slow work where its answer is asynchronous; without it this returns when the work is done."""
     host = world.hosts["gateway"][request.number % len(world.hosts["gateway"])]
     place = world.place("gateway", host, request.dims["version"])
     span = world.tracing.start(place, "POST /v1/answers", SERVER, request.link)
@@ -43,14 +49,19 @@ async def handle(world: World, request: Request, bucket: TokenBucket) -> tuple[i
         await asyncio.sleep(0.004 + request.rng.expovariate(1 / 0.003))
         if not bucket.take(world.now_s()):
             raise RateLimited(f"over {world.switches.rate_limit:g} requests per second")
-        if _cached(world, request):
+        if _keeps(world, request) and world.answers.hit(request.task.name, request.text, world.now_s()):
             span.set("agent.answer_cache", "hit")
             return status, None
         if world.switches.hardening.async_answers and request.task.name in SLOW_TASKS:
             span.event("answer.deferred", {"agent.task": request.task.name})
             status, ended = 202, True
             _close(span, status)
+            if defer is not None:
+                defer(request, _onward(world, request, place, span.link))
+                return status, None
         await _onward(world, request, place, span.link)
+        if _keeps(world, request):
+            world.answers.keep(request.task.name, request.text, world.now_s())
     except (AgentError, TimeoutError, ValueError) as error:
         status, why = status_of(error), error
         span.fail(error, origin=isinstance(error, RateLimited))
@@ -76,11 +87,9 @@ async def _onward(world: World, request: Request, place: Place, link: Link) -> N
         span.end()
 
 
-def _cached(world: World, request: Request) -> bool:
+def _keeps(world: World, request: Request) -> bool:
     """Deterministic answers are kept for 300 s."""
-    if not world.switches.hardening.answer_cache or request.task.name not in DETERMINISTIC_TASKS:
-        return False
-    return world.answers.hit(request.task.name, request.text, world.now_s())
+    return world.switches.hardening.answer_cache and request.task.name in DETERMINISTIC_TASKS
 
 
 def _close(span: Span, status: int) -> None:

@@ -59,16 +59,16 @@ class AnswerCache:
         self._until: dict[tuple[str, str], float] = {}
 
     def hit(self, task: str, text: str, now_s: float) -> bool:
-        """Whether an answer is there; if not, the caller will make one and it counts from now."""
-        key = (task, text)
-        if self._until.get(key, 0.0) > now_s:
-            return True
+        """Whether a finished answer is there."""
+        return self._until.get((task, text), 0.0) > now_s
+
+    def keep(self, task: str, text: str, now_s: float) -> None:
+        """An answer was given; one that failed never comes here."""
         if len(self._until) >= self._limit:
             self._until = {item: until for item, until in self._until.items() if until > now_s}
             if len(self._until) >= self._limit:
                 self._until.clear()
-        self._until[key] = now_s + self._keep_s
-        return False
+        self._until[(task, text)] = now_s + self._keep_s
 
 
 STEPS = ("received", "planning", "acting", "answering", "done")

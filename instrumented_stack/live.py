@@ -157,6 +157,7 @@ class LiveStack:
         self.wire = HttpWire(self.client)
         self.world = LiveWorld(scenario, tracing, peak_rps(scenario.traffic), self.wire)
         self.maker = RequestMaker(scenario, round(start.timestamp() * 1e9))
+        self.gateway = Gateway(self.world, self.maker)
         self.exporters = Exporters()
         self._running: Running | None = None
         self._services: dict[str, Service] = {}
@@ -169,7 +170,7 @@ class LiveStack:
             await service.start()
             self.wire.inner[name] = service.url
         apps = {
-            "gateway": Gateway(world, self.maker).app(),
+            "gateway": self.gateway.app(),
             **{pool: model_app(world, pool) for pool in ("edge", "middle", "core")},
             "exporters": self.exporters.app(),
         }
@@ -216,6 +217,7 @@ async def run_live(scenario: Scenario, url: str, progress: Progress | None) -> O
             sampling = asyncio.create_task(_sample(stack, sink, start))
             with rare_collections():
                 asked = await _drive(stack, start, progress)
+                await stack.gateway.drain(DRAIN_S)
             sampling.cancel()
         await asyncio.to_thread(tracing.close)
     finally:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from instrumented_stack import gateway, openai_api
 from instrumented_stack.asking import RequestMaker
 from instrumented_stack.catalogue import STAGES
 from instrumented_stack.engine_sim import Engine
-from instrumented_stack.errors import AgentError, BadRequest, Unauthorised
+from instrumented_stack.errors import AgentError, BadRequest, NotFound, Unauthorised
 from instrumented_stack.exposition import to_text
 from instrumented_stack.gateway import TokenBucket, status_of
 from instrumented_stack.hardening import clean
@@ -30,6 +32,7 @@ from instrumented_stack.world import Request, World
 
 TOKEN = "demo-token"
 BODY_LIMIT, TEXT_LIMIT = 256_000, 32_000
+DEFERRED_LIMIT = 1_000
 
 
 def failed(error: BaseException) -> Response:
@@ -44,10 +47,12 @@ class Gateway:
         self._world, self._maker = world, maker
         self._bucket = TokenBucket(world.switches.rate_limit, 2 * world.switches.rate_limit)
         self._serial = 1 << 40
+        self._deferred: dict[str, asyncio.Task[Response]] = {}
 
     def app(self) -> Starlette:
         routes = [
             Route("/v1/answers", self.answer, methods=["POST"]),
+            Route("/v1/answers/{name}", self.later),
             Route("/v1/sessions/{name}", self.session),
             Route("/health", _health),
         ]
@@ -60,12 +65,44 @@ class Gateway:
         except AgentError as error:
             self._refused(http, error)
             return failed(error)
-        status, why = await gateway.handle(self._world, request, self._bucket)
+        status, why = await gateway.handle(self._world, request, self._bucket, self._defer)
         if why is not None:
             return failed(why)
-        return JSONResponse(
-            {"answer": f"done: {request.task.name}", "trace_id": request.link.trace_id.hex(), "simulated": True}, status
-        )
+        if name := request.state.get("deferred"):
+            trace = request.link.trace_id.hex()
+            return JSONResponse({"status": "processing", "answer": f"/v1/answers/{name}", "trace_id": trace}, status)
+        return _done(request)
+
+    def _defer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with slow work after its caller was told to come back; the last thousand finished answers are kept."""
+
+        async def finish() -> Response:
+            try:
+                await work
+            except (AgentError, TimeoutError, ValueError) as error:
+                return failed(error)
+            return _done(request)
+
+        finished = [name for name, task in self._deferred.items() if task.done()]
+        for name in finished[: max(0, len(finished) - DEFERRED_LIMIT)]:
+            del self._deferred[name]
+        request.state["deferred"] = uuid.uuid4().hex
+        self._deferred[request.state["deferred"]] = asyncio.create_task(finish())
+
+    async def later(self, http: HttpRequest) -> Response:
+        """A deferred answer: 202 while it is being made, then as it would have been at once. `accept: text/event-stream` waits for
+        it and gets it pushed as one event."""
+        task = self._deferred.get(http.path_params["name"])
+        if task is None:
+            return failed(NotFound("no such answer, or one from too long ago"))
+        if "text/event-stream" in http.headers.get("accept", ""):
+            return StreamingResponse(_pushed(task), media_type="text/event-stream")
+        return task.result() if task.done() else JSONResponse({"status": "processing"}, 202)
+
+    async def drain(self, limit_s: float) -> None:
+        """Wait until deferred work is done."""
+        if self._deferred:
+            await asyncio.wait(self._deferred.values(), timeout=limit_s)
 
     def _read(self, headers: Mapping[str, str], body: bytes) -> Request:
         if headers.get("authorization") != f"Bearer {TOKEN}":
@@ -114,6 +151,16 @@ class Gateway:
     async def session(self, http: HttpRequest) -> Response:
         found = self._world.sessions.get(http.path_params["name"])
         return JSONResponse({"step": found.step, "version": found.version})
+
+
+def _done(request: Request) -> Response:
+    name = request.link.trace_id.hex()
+    return JSONResponse({"answer": f"done: {request.task.name}", "trace_id": name, "simulated": True})
+
+
+async def _pushed(task: asyncio.Task[Response]) -> AsyncIterator[bytes]:
+    reply = await asyncio.shield(task)
+    yield b"event: " + (b"answer" if reply.status_code < 400 else b"error") + b"\ndata: " + bytes(reply.body) + b"\n\n"
 
 
 def _arrival(given: Mapping[str, Any], now_s: float) -> Arrival:

@@ -1,22 +1,48 @@
-"""Runs a scenario text on virtual time into memory and reads the OTLP back with the official classes."""
+"""Runs a scenario text on virtual time into memory and reads the OTLP back with the official classes; or plays a scene on live services."""
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from instrumented_stack.live import LiveStack
 from instrumented_stack.read import read
 from instrumented_stack.stack import Outcome, Overrides, run
+from instrumented_stack.telemetry_sdk import SdkTracing
 
 START = datetime(2026, 11, 23, tzinfo=UTC)
+# A stack whose engines answer at once, so that live tests take no time.
+FAST = """
+seconds = 60
+[traffic]
+tasks = { calculation = 1 }
+[stack]
+hosts = { edge = 1, middle = 1, core = 1 }
+lock_timeout_s = 10
+[stack.engine.edge]
+gpu = "NVIDIA H100"
+model = "SmolLM2-135M"
+[stack.engine.middle]
+gpu = "NVIDIA H100"
+model = "SmolLM2-135M"
+[stack.engine.core]
+gpu = "NVIDIA H100"
+model = "SmolLM2-135M"
+max_num_seqs = 256
+"""
 
 
 @dataclass
@@ -128,5 +154,30 @@ def play(tmp_path: Path) -> Callable[..., Ran]:
         sink = Memory()
         outcome = run(read(path), sink, Overrides(start=START, **overrides))
         return Ran(outcome, spans_of(sink.bodies), points_of(sink.bodies), sink.bodies)
+
+    return go
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Callable[..., list[ReadableSpan]]:
+    """`live(scene)` starts real services of a fast stack (`more`: TOML after it, `task`: what is asked), plays a scene, gives back all spans."""
+
+    def go(
+        scene: Callable[[LiveStack, httpx.AsyncClient], Awaitable[None]], more: str = "", task: str = "calculation"
+    ) -> list[ReadableSpan]:
+        path, memory = tmp_path / "live.toml", InMemorySpanExporter()
+        path.write_text(FAST.replace("calculation", task) + more, encoding="utf-8")
+        tracing = SdkTracing(SimpleSpanProcessor(memory))
+
+        async def main() -> None:
+            async with (
+                LiveStack(read(path), tracing, datetime.now(UTC)) as stack,
+                httpx.AsyncClient(timeout=60, trust_env=False) as client,
+            ):
+                await scene(stack, client)
+                await stack.gateway.drain(30.0)
+
+        asyncio.run(main())
+        return list(memory.get_finished_spans())
 
     return go

@@ -177,8 +177,12 @@ def test_breaker_bucket_and_cache() -> None:
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert (bucket.take(0.4), bucket.take(0.5), bucket.take(0.6)) == (False, True, False)
     cache = AnswerCache(limit=2)
-    assert [cache.hit("t", "a", 0), cache.hit("t", "a", 299), cache.hit("t", "a", 301)] == [False, True, False]
-    assert not any(cache.hit("t", str(at), 302) for at in range(10))
+    assert not cache.hit("t", "a", 0)
+    cache.keep("t", "a", 0)
+    assert [cache.hit("t", "a", 299), cache.hit("t", "b", 299), cache.hit("t", "a", 301)] == [True, False, False]
+    for at in range(10):
+        cache.keep("t", str(at), 302)
+    assert sum(cache.hit("t", str(at), 303) for at in range(10)) == 2
 
 
 LINKS = st.builds(

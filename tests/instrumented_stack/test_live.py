@@ -4,62 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
 from instrumented_stack.live import LiveStack
-from instrumented_stack.read import read
 from instrumented_stack.samples import Sampler
 from instrumented_stack.services import TOKEN
-from instrumented_stack.telemetry_sdk import SdkTracing
 
-FAST = """
-seconds = 60
-[traffic]
-tasks = { calculation = 1 }
-[stack]
-hosts = { edge = 1, middle = 1, core = 1 }
-lock_timeout_s = 10
-[stack.engine.edge]
-gpu = "NVIDIA H100"
-model = "SmolLM2-135M"
-[stack.engine.middle]
-gpu = "NVIDIA H100"
-model = "SmolLM2-135M"
-[stack.engine.core]
-gpu = "NVIDIA H100"
-model = "SmolLM2-135M"
-max_num_seqs = 256
-"""
+Live = Callable[..., list[ReadableSpan]]
 AUTH = {"authorization": f"Bearer {TOKEN}"}
 
 
-def serve(
-    path: Path, text: str, scene: Callable[[LiveStack, httpx.AsyncClient], Awaitable[None]]
-) -> list[ReadableSpan]:
-    """Start the stack of a scenario, play a scene against it, return its spans."""
-    path.write_text(text)
-    memory = InMemorySpanExporter()
-    tracing = SdkTracing(SimpleSpanProcessor(memory))
-
-    async def main() -> None:
-        async with LiveStack(read(path), tracing, datetime.now(UTC)) as stack, httpx.AsyncClient(timeout=60) as client:
-            await scene(stack, client)
-
-    asyncio.run(main())
-    return list(memory.get_finished_spans())
-
-
-def test_one_trace_across_all_tiers_and_below_the_caller(tmp_path: Path) -> None:
+def test_one_trace_across_all_tiers_and_below_the_caller(live: Live) -> None:
     trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     inbound = [
         {"traceparent": f"00-{trace}-{span}-01"},
@@ -75,7 +37,7 @@ def test_one_trace_across_all_tiers_and_below_the_caller(tmp_path: Path) -> None
             reply = await client.post(url, json={"text": "what is 2 + 2"}, headers={**AUTH, **headers})
             assert reply.json()["trace_id"] == trace
 
-    spans = serve(tmp_path / "s.toml", FAST, scene)
+    spans = live(scene)
     joined = [item for item in spans if f"{item.context.trace_id:032x}" == trace]
     roots = [item for item in joined if item.parent is not None and f"{item.parent.span_id:016x}" == span]
     assert len(roots) == 3
@@ -111,7 +73,7 @@ BAD: list[tuple[str, bytes, dict[str, str], int]] = [
 ]
 
 
-def test_bad_input_gets_a_structured_answer(tmp_path: Path) -> None:
+def test_bad_input_gets_a_structured_answer(live: Live) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         url = stack.wire.urls["gateway"] + "/v1/answers"
         for name, body, headers, status in BAD:
@@ -122,7 +84,7 @@ def test_bad_input_gets_a_structured_answer(tmp_path: Path) -> None:
         after = await client.post(url, json={"text": "what is 3 + 4"}, headers=AUTH)
         assert after.status_code == 200
 
-    spans = serve(tmp_path / "s.toml", FAST, scene)
+    spans = live(scene)
     refused = [
         item
         for item in spans
@@ -133,16 +95,16 @@ def test_bad_input_gets_a_structured_answer(tmp_path: Path) -> None:
     assert len(crashed) == 1
 
 
-def test_cleaning_at_the_edge_saves_half_an_emoji(tmp_path: Path) -> None:
+def test_cleaning_at_the_edge_saves_half_an_emoji(live: Live) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         url = stack.wire.urls["gateway"] + "/v1/answers"
         reply = await client.post(url, content=b'{"text": "hello \\ud83d\\u0000"}', headers=AUTH)
         assert reply.status_code == 200
 
-    serve(tmp_path / "s.toml", FAST + "[stack.hardening]\nunicode_cleaning = true\n", scene)
+    live(scene, "[stack.hardening]\nunicode_cleaning = true\n")
 
 
-def test_a_hundred_requests_to_one_session_leave_it_consistent(tmp_path: Path) -> None:
+def test_a_hundred_requests_to_one_session_leave_it_consistent(live: Live) -> None:
     statuses: list[int] = []
 
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
@@ -155,7 +117,7 @@ def test_a_hundred_requests_to_one_session_leave_it_consistent(tmp_path: Path) -
         assert 2 * good <= state["version"] <= good + 100
         assert state["step"] == "done"
 
-    serve(tmp_path / "s.toml", FAST, scene)
+    live(scene)
     assert len(statuses) == 100
     assert set(statuses) <= {200, 409, 429}
     assert statuses.count(200) >= 90
@@ -189,7 +151,7 @@ INNER_BAD: list[tuple[str, bytes, int, str]] = [
 ]
 
 
-def test_the_orchestrator_and_the_pools_answer_nonsense_with_a_reason(tmp_path: Path) -> None:
+def test_the_orchestrator_and_the_pools_answer_nonsense_with_a_reason(live: Live) -> None:
     steps = [
         ["", ""],
         ["aggregate", ""],
@@ -211,10 +173,10 @@ def test_the_orchestrator_and_the_pools_answer_nonsense_with_a_reason(tmp_path: 
             assert (await client.post(run, json=packed(text))).status_code == 200
         assert (await client.post(stage, json=packed(host="edge-1", step=["intent_parse", ""]))).status_code == 200
 
-    serve(tmp_path / "s.toml", FAST, scene)
+    live(scene)
 
 
-def test_a_hundred_writers_at_the_orchestrator_leave_a_session_consistent(tmp_path: Path) -> None:
+def test_a_hundred_writers_at_the_orchestrator_leave_a_session_consistent(live: Live) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         run = stack.wire.inner["orchestrator"] + "/run"
         texts = ["what is 2 + 2" if number % 5 else "half \ud83d" for number in range(100)]
@@ -228,10 +190,10 @@ def test_a_hundred_writers_at_the_orchestrator_leave_a_session_consistent(tmp_pa
         state = (await client.get(stack.wire.urls["gateway"] + "/v1/sessions/one")).json()
         assert state == {"step": "done", "version": 182}
 
-    serve(tmp_path / "s.toml", FAST, scene)
+    live(scene)
 
 
-def test_pages_and_chat_say_that_they_are_simulated(tmp_path: Path) -> None:
+def test_pages_and_chat_say_that_they_are_simulated(live: Live) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         await client.post(stack.wire.urls["gateway"] + "/v1/answers", json={"text": "what is 2 + 2"}, headers=AUTH)
         stack.exporters.samples = list(Sampler(stack.world, stack.world.rng("test")).read(stack.world.now_s()))
@@ -245,7 +207,7 @@ def test_pages_and_chat_say_that_they_are_simulated(tmp_path: Path) -> None:
         assert "vllm:kv_cache_usage_perc{" in vllm
         await _chat(client, stack.wire.urls["core"] + "/v1/chat/completions")
 
-    serve(tmp_path / "s.toml", FAST, scene)
+    live(scene)
 
 
 async def _chat(client: httpx.AsyncClient, url: str) -> None:
@@ -274,6 +236,6 @@ def test_live_needs_an_address(tmp_path: Path, target: str) -> None:
     from instrumented_stack.errors import ScenarioError
     from instrumented_stack.stack import run
 
-    (tmp_path / "s.toml").write_text(FAST)
+    (tmp_path / "s.toml").write_text("seconds = 60")
     with pytest.raises(ScenarioError, match="http://"):
         run(tmp_path / "s.toml", target, speed="live")
