@@ -87,8 +87,9 @@ def fence(memory_bytes: int, output_bytes: int) -> dict[str, str]:
 
     readable = [os.getcwd(), *libraries()]
     libc = ctypes.CDLL(None, use_errno=True)
-    apart = no_network(libc)
-    version = landlock(libc, readable)
+    linux = sys.platform == "linux"
+    apart = linux and no_network(libc)
+    version = landlock(libc, readable) if linux else 0
     limits(memory_bytes, output_bytes)
     for name in [name for name in sys.modules if name.partition(".")[0] in MODULES]:
         del sys.modules[name]
