@@ -64,6 +64,7 @@ def shapes() -> dict[str, np.ndarray]:
         "constant": np.full(n, 123_456_789.0),
         "heavy": 1e6 * (1 + rng.pareto(1.2, n)).clip(max=1e9),
         "lognormal": rng.lognormal(18, 0.6, n),
+        "in order": np.sort(rng.lognormal(18, 0.6, n)),  # the worst order for a sketch, and for hours that are merged
     }
 
 
