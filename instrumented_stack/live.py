@@ -166,6 +166,7 @@ class LiveStack:
         world = self.world
         self._services = {pool: Service(pool_routes(world, pool), INNER_LIMIT_BYTES) for pool in POOLS}
         self._services["orchestrator"] = Service(orchestrator_routes(world), INNER_LIMIT_BYTES)
+        self._services["gateway"] = Service(self.gateway.routes(), INNER_LIMIT_BYTES)
         for name, service in self._services.items():
             await service.start()
             self.wire.inner[name] = service.url
@@ -196,14 +197,14 @@ class LiveStack:
             await service.stop()
 
     async def ask(self, number: int, arrival: Arrival) -> Asked:
-        """Send one request as a user would; status 0 when nobody answered."""
+        """Send one request of the load; status 0 when nobody answered."""
         body = json.dumps(
             {"number": number, "input_tokens": arrival.input_tokens, "output_tokens": arrival.output_tokens}
         ).encode()
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
         sent_s, status = self.world.now_s(), 0
         with contextlib.suppress(ConnectionError, TimeoutError):
-            status, _ = await self.client.post(f"{self.wire.urls['gateway']}/v1/answers", body, headers)
+            status, _ = await self.client.post(f"{self.wire.inner['gateway']}/v1/answers", body, headers)
         return Asked(arrival.at_s, sent_s - arrival.at_s, self.world.now_s() - sent_s, status)
 
 

@@ -22,6 +22,8 @@ from instrumented_stack.errors import AgentError, BadRequest, NotFound, Unauthor
 from instrumented_stack.exposition import to_text
 from instrumented_stack.gateway import TokenBucket, status_of
 from instrumented_stack.hardening import clean
+from instrumented_stack.http_messages import Message
+from instrumented_stack.http_server import Answer
 from instrumented_stack.inner_services import error_body
 from instrumented_stack.propagation import extract
 from instrumented_stack.samples import Sample
@@ -33,50 +35,69 @@ from instrumented_stack.world import Request, World
 TOKEN = "demo-token"
 BODY_LIMIT, TEXT_LIMIT = 256_000, 32_000
 DEFERRED_LIMIT = 1_000
+Reply = tuple[int, bytes]
 
 
-def failed(error: BaseException) -> Response:
-    """An error as JSON: code, type, message."""
-    return Response(error_body(error), status_of(error), media_type="application/json")
+def failed(error: BaseException) -> Reply:
+    """An error as status and JSON: code, type, message."""
+    return status_of(error), error_body(error)
+
+
+def as_response(reply: Reply) -> Response:
+    return Response(reply[1], reply[0], media_type="application/json")
 
 
 class Gateway:
-    """POST /v1/answers, GET /v1/sessions/NAME. Knows who may ask, how much, and with what text."""
+    """POST /v1/answers, GET /v1/answers/ID, GET /v1/sessions/NAME. Knows who may ask, how much, and with what text.
+    `app` is its face for everybody; `routes` the same answers behind the small server that our own load comes through."""
 
     def __init__(self, world: World, maker: RequestMaker) -> None:
         self._world, self._maker = world, maker
         self._bucket = TokenBucket(world.switches.rate_limit, 2 * world.switches.rate_limit)
         self._serial = 1 << 40
-        self._deferred: dict[str, asyncio.Task[Response]] = {}
+        self._deferred: dict[str, asyncio.Task[Reply]] = {}
 
     def app(self) -> Starlette:
         routes = [
-            Route("/v1/answers", self.answer, methods=["POST"]),
+            Route("/v1/answers", self._public, methods=["POST"]),
             Route("/v1/answers/{name}", self.later),
             Route("/v1/sessions/{name}", self.session),
             Route("/health", _health),
         ]
         return Starlette(routes=routes)
 
-    async def answer(self, http: HttpRequest) -> Response:
-        """One question. 400 bad input, 401 no token, 413 too large, 429 too fast, 409/5xx as the agent failed."""
+    def routes(self) -> dict[str, Answer]:
+        async def answer(message: Message) -> Reply:
+            return await self.answer(message.fields, message.body)
+
+        return {"POST /v1/answers": answer}
+
+    async def _public(self, http: HttpRequest) -> Response:
         try:
-            request = self._read(http.headers, await _body(http))
+            body = await _body(http)
         except AgentError as error:
-            self._refused(http, error)
-            return failed(error)
+            return as_response(self._refused(error))
+        return as_response(await self.answer(http.headers, body))
+
+    async def answer(self, headers: Mapping[str, str], body: bytes) -> Reply:
+        """One question: status and JSON. 400 bad input, 401 no token, 429 too fast, 409/5xx as the agent failed."""
+        try:
+            request = self._read(headers, body)
+        except AgentError as error:
+            return self._refused(error)
         status, why = await gateway.handle(self._world, request, self._bucket, self._defer)
         if why is not None:
             return failed(why)
         if name := request.state.get("deferred"):
             trace = request.link.trace_id.hex()
-            return JSONResponse({"status": "processing", "answer": f"/v1/answers/{name}", "trace_id": trace}, status)
+            said = {"status": "processing", "answer": f"/v1/answers/{name}", "trace_id": trace}
+            return status, json.dumps(said).encode()
         return _done(request)
 
     def _defer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         """Go on with slow work after its caller was told to come back; the last thousand finished answers are kept."""
 
-        async def finish() -> Response:
+        async def finish() -> Reply:
             try:
                 await work
             except (AgentError, TimeoutError, ValueError) as error:
@@ -94,10 +115,10 @@ class Gateway:
         it and gets it pushed as one event."""
         task = self._deferred.get(http.path_params["name"])
         if task is None:
-            return failed(NotFound("no such answer, or one from too long ago"))
+            return as_response(failed(NotFound("no such answer, or one from too long ago")))
         if "text/event-stream" in http.headers.get("accept", ""):
             return StreamingResponse(_pushed(task), media_type="text/event-stream")
-        return task.result() if task.done() else JSONResponse({"status": "processing"}, 202)
+        return as_response(task.result()) if task.done() else JSONResponse({"status": "processing"}, 202)
 
     async def drain(self, limit_s: float) -> None:
         """Wait until deferred work is done."""
@@ -138,29 +159,31 @@ class Gateway:
             request.link = replace(above, common={**above.common, **common})
         return request
 
-    def _refused(self, http: HttpRequest, error: AgentError) -> None:
+    def _refused(self, error: AgentError) -> Reply:
+        """Say no, with a span of its own: there is no request to hang it below."""
         self._serial += 1
         request = self._maker.make(self._serial, Arrival(self._world.now_s()))
         place = self._world.place("gateway", self._world.hosts["gateway"][0], request.dims["version"])
         span = self._world.tracing.start(place, "POST /v1/answers", SERVER, Link(request.link.trace_id, b"", {}))
         span.set("http.response.status_code", error.http_status)
-        span.set("http.request.method", http.method)
+        span.set("http.request.method", "POST")
         span.fail(error, origin=True)
         span.end()
+        return failed(error)
 
     async def session(self, http: HttpRequest) -> Response:
         found = self._world.sessions.get(http.path_params["name"])
         return JSONResponse({"step": found.step, "version": found.version})
 
 
-def _done(request: Request) -> Response:
-    name = request.link.trace_id.hex()
-    return JSONResponse({"answer": f"done: {request.task.name}", "trace_id": name, "simulated": True})
+def _done(request: Request) -> Reply:
+    said = {"answer": f"done: {request.task.name}", "trace_id": request.link.trace_id.hex(), "simulated": True}
+    return 200, json.dumps(said).encode()
 
 
-async def _pushed(task: asyncio.Task[Response]) -> AsyncIterator[bytes]:
-    reply = await asyncio.shield(task)
-    yield b"event: " + (b"answer" if reply.status_code < 400 else b"error") + b"\ndata: " + bytes(reply.body) + b"\n\n"
+async def _pushed(task: asyncio.Task[Reply]) -> AsyncIterator[bytes]:
+    status, body = await asyncio.shield(task)
+    yield b"event: " + (b"answer" if status < 400 else b"error") + b"\ndata: " + body + b"\n\n"
 
 
 def _arrival(given: Mapping[str, Any], now_s: float) -> Arrival:

@@ -1,11 +1,16 @@
 """Runs the program on stdin behind fences; started alone as `python -I -S guard.py MEMORY_BYTES OUTPUT_BYTES` in an empty folder.
 The kernel's fences (limits, namespaces, Landlock) are the wall; the audit hook says the same in Python where the kernel cannot."""
 
+from __future__ import annotations
+
 import os
 import resource
 import struct
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # without `typing`, whose import would be half of what a short program costs
+if TYPE_CHECKING:
+    import ctypes
 
 NEW_USER, NEW_NETWORK, NEW_IPC = 0x10000000, 0x40000000, 0x08000000
 NO_NEW_PRIVILEGES = 38
@@ -39,12 +44,12 @@ def libraries() -> list[str]:
     return [path for path in (*own, "/lib", "/lib64", "/usr/lib", "/usr/lib64") if os.path.isdir(path)]
 
 
-def no_network(libc: Any) -> bool:
+def no_network(libc: ctypes.CDLL) -> bool:
     """Move into a network of our own, where nothing is; False where the kernel lets only root do that."""
     return bool(libc.unshare(NEW_USER | NEW_NETWORK | NEW_IPC) == 0)
 
 
-def landlock(libc: Any, readable: list[str]) -> int:
+def landlock(libc: ctypes.CDLL, readable: list[str]) -> int:
     """Take away all rights on files but reading below `readable`, and TCP, foreign signals and abstract sockets where the
     kernel can; the version of Landlock, 0 without it."""
     version = libc.syscall(CREATE_RULESET, None, 0, 1)
