@@ -51,6 +51,8 @@ def stack_run(args: Namespace, _: Settings) -> int:
     except OSError as err:
         raise StagescopeError(f"cannot write telemetry: {err}") from err
     print(f"{outcome.requests:,} requests, {outcome.failed:,} failed, {outcome.spans:,} spans")
+    if outcome.pace is not None:
+        print(outcome.pace)
     return DONE
 
 
