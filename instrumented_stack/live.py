@@ -254,8 +254,9 @@ async def _sample(stack: LiveStack, sink: HttpSink, start: datetime) -> None:
     """Refresh the exporters' pages, and push the same numbers as OTLP."""
     sampler = Sampler(stack.world, random.Random(f"{stack.scenario.seed}/samples"))
     start_ns = round(start.timestamp() * 1e9)
+    every_s = stack.scenario.sample_every_s or min(SAMPLE_EVERY_S, stack.scenario.seconds / 4)
     while True:
-        await asyncio.sleep(min(SAMPLE_EVERY_S, stack.scenario.seconds / 4))
+        await asyncio.sleep(every_s)
         samples: list[Sample] = []
         for sample in sampler.read(stack.world.now_s()):
             samples.append(sample)
