@@ -27,6 +27,7 @@ from instrumented_stack.engine_vllm import VllmEngine
 from instrumented_stack.errors import AgentExecutionFailed, ResourceExhausted
 from instrumented_stack.hardware import GPUS, MODELS
 from instrumented_stack.live import serve_all
+from instrumented_stack.pace import Asked, pace_of, quantile
 from instrumented_stack.sinks import HttpSink, open_sink
 from instrumented_stack.stack import Overrides, run
 
@@ -92,6 +93,29 @@ def test_a_live_run_exports_over_http(otlp: Any, tmp_path: Path) -> None:
     assert outcome.failed == 0
     assert outcome.spans >= 13 * outcome.requests
     assert "/v1/traces" in otlp.paths
+    assert outcome.pace is not None
+    assert outcome.pace.sent_per_s == outcome.requests
+    assert all(0 < p50 <= p99 < 30 for p50, p99 in outcome.pace.thirds)
+
+
+def test_a_live_run_whose_spans_nobody_takes_fails(otlp: Any, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        "seconds = 0.5\n[traffic]\nrps = 4\ntasks = { calculation = 1 }\noutput_scale = 0.05\n"
+    )
+    otlp.statuses.extend([400] * 50)
+    with pytest.raises(ConnectionError, match="spans"):
+        run(tmp_path / "s.toml", f"http://127.0.0.1:{otlp.server_port}", Overrides(seed=2), speed="live")
+
+
+def test_pace_says_how_late_and_how_long_by_thirds() -> None:
+    asked = [Asked(at, 0.001 * (at == 89), 1.0 + (at >= 60), 200) for at in range(90)]
+    pace = pace_of(asked, 90.0)
+    assert pace.sent_per_s == 1.0
+    assert pace.thirds == ((1.0, 1.0), (1.0, 1.0), (2.0, 2.0))
+    assert pace.late_p99_ms == pytest.approx(1.0)
+    assert str(pace).startswith("1.0 requests/s sent, 1 ms late at p99; answers")
+    assert pace_of([], 10.0).thirds == ()
+    assert [quantile([3, 1, 2], share) for share in (0.0, 0.34, 0.5, 1.0)] == [1, 2, 2, 3]
 
 
 def test_the_vllm_adapter_speaks_the_openai_api() -> None:
