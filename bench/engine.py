@@ -67,20 +67,41 @@ class Quiet:
         return busy - self.server.cpu_s() - sum(psutil.Process().cpu_times()[:2])
 
 
-async def measure(url: str, options: argparse.Namespace, quiet: Quiet) -> tuple[Calibration, list[Point]]:
-    """Medians of the runs: the calibration, and the points. Each run has its own calibration just before, as machines drift."""
-    found: list[Calibration] = []
-    seen: dict[int, list[Point]] = {clients: [] for clients in CLIENTS}
+Run = tuple[Calibration, list[Point]]
+
+
+async def measure(url: str, options: argparse.Namespace, quiet: Quiet) -> list[Run]:
+    """The runs, after those that `options.runs_file` holds already. Each has its own calibration just before, as machines drift."""
+    done = _kept(options.runs_file)
     async with RealServer(url, options.served) as server:
         await closed_loop(server.ask, Shape(64, 8, 2))
         for number in range(options.runs):
-            found.append(await quiet.get(lambda: calibrate(server)))
+            found = await quiet.get(lambda: calibrate(server))
+            seen = []
             for clients in CLIENTS:
                 shape = Shape(PROMPT, OUTPUT, clients, ROUNDS)
                 timings = await quiet.get(lambda shape=shape: closed_loop(server.ask, shape))  # type: ignore[misc]
-                seen[clients].append(point(timings, clients))
-            note(f"run {number + 1} of {options.runs}: {found[-1]} {[parts[-1] for parts in seen.values()]}")
-    return middle(found), [median_point(parts) for parts in seen.values()]
+                seen.append(point(timings, clients))
+            done.append((found, seen))
+            note(f"run {number + 1} of {options.runs}: {found} {seen}")
+            if options.runs_file:
+                with options.runs_file.open("a") as file:
+                    file.write(
+                        json.dumps({"calibration": asdict(found), "points": [asdict(item) for item in seen]}) + "\n"
+                    )
+    return done
+
+
+def _kept(path: Path | None) -> list[Run]:
+    if path is None or not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        kept = json.loads(line)
+        plain = kept["calibration"]
+        steps = [{int(key): value for key, value in plain[name].items()} for name in ("prefill_s", "step_s")]
+        found.append((Calibration(plain["host_s"], *steps), [Point(**item) for item in kept["points"]]))
+    return found
 
 
 def report(options: argparse.Namespace, url: str, quiet: Quiet) -> dict[str, Any]:
@@ -91,7 +112,9 @@ def report(options: argparse.Namespace, url: str, quiet: Quiet) -> dict[str, Any
     width = options.bytes_per_parameter
     kv_bytes = round(plain.kv_bytes_per_token * width / plain.bytes_per_parameter)
     plain = replace(plain, bytes_per_parameter=width, kv_bytes_per_token=kv_bytes)
-    found, real = asyncio.run(measure(url, options, quiet))
+    done = asyncio.run(measure(url, options, quiet))
+    found = middle([calibration for calibration, _ in done])
+    real = [median_point(list(points)) for points in zip(*(points for _, points in done), strict=True)]
     gpu, model = roofline(machine, found, plain)
     engine = options_of(gpu, model)
     simulated = [point(simulate(engine, Shape(PROMPT, OUTPUT, clients, ROUNDS)), clients) for clients in CLIENTS]
@@ -104,7 +127,7 @@ def report(options: argparse.Namespace, url: str, quiet: Quiet) -> dict[str, Any
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "prompt": PROMPT,
         "output": OUTPUT,
-        "runs": options.runs,
+        "runs": len(done),
         "discarded": quiet.discarded,
         "measured": asdict(machine),
         "calibration": asdict(found),
@@ -177,6 +200,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default="SmolLM2-135M", choices=sorted(MODELS), help="the model in hardware.py")
     parser.add_argument("--bytes-per-parameter", type=float, default=4.0, help="4 for float32, 2 for bfloat16")
     parser.add_argument("--runs", type=int, default=5, help="medians of so many runs")
+    parser.add_argument(
+        "--runs-file", type=Path, help="keep runs here, one JSON a line, and count those it holds already"
+    )
     parser.add_argument("--log", type=Path, help="where the server may talk")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser.parse_args(arguments)

@@ -49,6 +49,8 @@ class VllmEngine:
     async def generate(self, ask: Ask) -> Answer:
         """Stream one chat completion to its end. Raises ResourceExhausted (503, too long), BadRequest (text that is none) and
         AgentExecutionFailed (away, broke off, failed)."""
+        if self._client.is_closed:
+            raise AgentExecutionFailed(f"nobody asks model server {self._url} any more: the stack has stopped")
         headers = {**ask.headers, "content-type": "application/json"}
         began = time.perf_counter()
         heard = _Heard()
@@ -60,7 +62,7 @@ class VllmEngine:
                     raise _refusal(reply.status_code, (await reply.aread()).decode("utf-8", "replace"))
                 async for event in _events(reply):
                     _hear(heard, event, time.perf_counter() - began)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.StreamError) as error:
             raise AgentExecutionFailed(f"model server {self._url} is away: {type(error).__name__}") from error
         return Answer(
             queue_s=heard.queue_s,

@@ -190,11 +190,11 @@ class LiveStack:
             await self.client.close()
             await self._browser.aclose()
             await self._running.stop()
-            for engine in self.world.engines.values():
-                if isinstance(engine, VllmEngine):
-                    await engine.close()
         for service in self._services.values():
             await service.stop()
+        for engine in self.world.engines.values():
+            if isinstance(engine, VllmEngine):
+                await engine.close()
 
     async def ask(self, number: int, arrival: Arrival) -> Asked:
         """Send one request of the load; status 0 when nobody answered."""

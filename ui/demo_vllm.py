@@ -42,20 +42,22 @@ LONG = ("--max-model-len", "8192", "--kv-cache-memory-bytes", "512M")
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One server: its name, port, model folder, the name it serves the model under, and more words for vLLM."""
+    """One server: its name, port, model folder, the name it serves the model under, which half of the cores it gets, and more words
+    for vLLM."""
 
     name: str
     port: int
     model: str
     served: str
+    half: int
     words: tuple[str, ...] = LONG
 
 
 # Without its cache of prefixes the edge server reads every prompt in full, as many do whose prompts begin with something that varies.
 TIERS = (
-    Tier("edge", 8101, "model-edge", "SmolLM2-6-of-30-layers", (*LONG, "--no-enable-prefix-caching")),
-    Tier("middle", 8102, "model-middle", "SmolLM2-12-of-30-layers"),
-    Tier("core", 8103, "model", "SmolLM2-135M"),
+    Tier("edge", 8101, "model-edge", "SmolLM2-6-of-30-layers", 0, (*LONG, "--no-enable-prefix-caching")),
+    Tier("middle", 8102, "model-middle", "SmolLM2-12-of-30-layers", 1),
+    Tier("core", 8103, "model", "SmolLM2-135M", 1),
 )
 
 
@@ -97,8 +99,7 @@ def _check(settings: Settings, folder: Path) -> None:
 @contextmanager
 def _server(tier: Tier, folder: Path, running: Node) -> Iterator[subprocess.Popen[bytes]]:
     """A vLLM server on a leash: it ends when its standard input closes."""
-    cores = f"0-{(os.cpu_count() or 1) - 1}"
-    argv = [sys.executable, "-m", "instrumented_stack.engine_server", tier.name, str(tier.port), cores, str(folder)]
+    words = (tier.name, str(tier.port), _cores(tier.half), str(folder), *tier.words)
     more = {
         "VLLM_MODEL_FOLDER": tier.model,
         "VLLM_MODEL_NAME": tier.served,
@@ -106,7 +107,7 @@ def _server(tier: Tier, folder: Path, running: Node) -> Iterator[subprocess.Pope
     }
     with (running.folder / f"vllm-{tier.name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [*argv, *tier.words],
+            [sys.executable, "-m", "instrumented_stack.engine_server", *words],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -123,6 +124,14 @@ def _server(tier: Tier, folder: Path, running: Node) -> Iterator[subprocess.Pope
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _cores(half: int) -> str:
+    """Half of the cores: servers that share cores wait at each other's barriers, which costs more than the cores gain."""
+    count = os.cpu_count() or 1
+    middle = max(1, count // 2)
+    first, last = (0, middle - 1) if half == 0 or count == 1 else (middle, count - 1)
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _wait_ready(story: demo.Story, servers: Mapping[Tier, subprocess.Popen[bytes]]) -> None:
@@ -174,10 +183,9 @@ def _report(running: Node, settings: Settings, first: Window, second: Window) ->
     demo.head("tool_select, both ways")
     prompt, vector = (engines.choices(store, window, "tool_select", WANTED) for window in (first, second))
     for way, seen in (("prompt", prompt), ("vector", vector)):
-        right = f"{seen.right_share:.0%} right"
-        print(
-            f"{way:8}{seen.runs:5} runs  p50 {text.ms(seen.p50_ms):>9}  p95 {text.ms(seen.p95_ms):>9}  {seen.input_tokens:6} tokens  {right}"
-        )
+        told = f"{seen.runs:5} runs  p50 {text.ms(seen.p50_ms):>9}  p95 {text.ms(seen.p95_ms):>9}  {seen.input_tokens:6} tokens"
+        print(f"{way:8}{told}  {seen.right_share:.0%} right")
+    print("(the edge server has 6 of the model's 30 layers: its choices are guesses, its times are real)")
 
 
 def _table(frame: object) -> None:
