@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from instrumented_stack import gateway
@@ -32,13 +34,16 @@ class Replay:
         self._maker = RequestMaker(scenario, self._start_ns)
         self._bucket = TokenBucket(scenario.switches.rate_limit, 2 * scenario.switches.rate_limit)
         self._failed = 0
+        self._time: Callable[[], float] = time.monotonic  # until a loop runs
 
     def now_ns(self) -> int:
-        return self._start_ns + int(asyncio.get_running_loop().time() * 1e9)
+        """Nanoseconds since the epoch, on the clock of the loop that runs."""
+        return self._start_ns + int(self._time() * 1e9)
 
     async def run(self, progress: Progress | None) -> Outcome:
         """Everything until the last request has ended."""
         loop, scenario = asyncio.get_running_loop(), self.scenario
+        self._time = loop.time
         sampling = asyncio.create_task(self._sample())
         running: set[asyncio.Task[None]] = set()
         number = 0

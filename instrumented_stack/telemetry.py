@@ -132,6 +132,17 @@ class BytesSpan:
         self._tracing.keep(self._place, body)
 
 
+class _Trace:
+    """An open trace: what all its spans say, encoded once, and how many spans it has."""
+
+    __slots__ = ("common", "first", "spans")
+
+    def __init__(self, link: Link) -> None:
+        self.common = otlp.pairs(otlp.SPAN_ATTRIBUTE, link.common)
+        self.first = int.from_bytes(link.trace_id[8:], "big")
+        self.spans = 0
+
+
 class BytesTracing:
     """Buffers encoded spans by place and hands full batches on as export requests. Span ids count up within their trace."""
 
@@ -141,24 +152,24 @@ class BytesTracing:
         self.now_ns = now_ns
         self.spans = 0
         self._export, self._batch = export, batch_spans
-        self._held: dict[Place, list[bytes]] = {}
+        self._held: dict[int, tuple[Place, list[bytes]]] = {}
         self._count = 0
-        self._traces: dict[bytes, tuple[bytes, int]] = {}
+        self._traces: dict[bytes, _Trace] = {}
 
     def open_trace(self, link: Link) -> None:
         """Say what every span of this trace carries; encoded once."""
-        self._traces[link.trace_id] = (otlp.pairs(otlp.SPAN_ATTRIBUTE, link.common), 0)
+        self._traces[link.trace_id] = _Trace(link)
 
     def close_trace(self, trace_id: bytes) -> None:
         self._traces.pop(trace_id, None)
 
     def common_bytes(self, link: Link) -> bytes:
-        return self._traces[link.trace_id][0]
+        return self._traces[link.trace_id].common
 
     def new_span_id(self, trace_id: bytes) -> bytes:
-        common, number = self._traces[trace_id]
-        self._traces[trace_id] = (common, number + 1)
-        mixed = (int.from_bytes(trace_id[8:], "big") + (number + 1) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        trace = self._traces[trace_id]
+        trace.spans += 1
+        mixed = (trace.first + trace.spans * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         return (mixed or 1).to_bytes(8, "big")
 
     def start(self, place: Place, name: str, kind: int, link: Link) -> Span:
@@ -172,7 +183,10 @@ class BytesTracing:
         return made
 
     def keep(self, place: Place, body: bytes) -> None:
-        self._held.setdefault(place, []).append(body)
+        held = self._held.get(id(place))
+        if held is None:
+            held = self._held[id(place)] = (place, [])
+        held[1].append(body)
         self._count += 1
         if self._count >= self._batch:
             self.flush()
@@ -181,7 +195,7 @@ class BytesTracing:
         """Hand on what is held."""
         if not self._count:
             return
-        parts = [otlp.resource_spans(place.attributes(), SCOPE, held) for place, held in self._held.items()]
+        parts = [otlp.resource_spans(place.attributes(), SCOPE, held) for place, held in self._held.values()]
         count, self._count, self._held = self._count, 0, {}
         self.spans += count
         self._export(b"".join(parts), count)
