@@ -78,7 +78,7 @@ _MEASURES: Mapping[str, str] = {
 _CONTRASTS: Mapping[str, str] = {
     "slower_when": "slower {}, for the same work",
     "share_of_runs": "share of runs {}",
-    "standard_errors": "standard errors between {} and the rest",
+    "standard_errors": "standard errors away from no difference, {}",
 }
 
 
@@ -103,7 +103,7 @@ def plain(name: str) -> str:
         return _CONTRASTS[head].format(_FEATURES.get(feature, f"with {feature.replace('_', ' ').replace('=', ' ')}"))
     stem, above, _ = name.rpartition("_above")
     if above and stem in _MEASURES:
-        return f"{_MEASURES[stem]}, counted from"
+        return f"{_MEASURES[stem]} called high above"
     words = re.sub(r"_(ms|s|kb)(?=_|$)", "", name).split("_")
     front = [_STATISTICS[word] for word in words if word in _STATISTICS]
     rest = "_".join(word for word in words if word not in _STATISTICS)

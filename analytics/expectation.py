@@ -13,11 +13,10 @@ import numpy as np
 
 from analytics.expectation_fit import Array, lower_spread, rates
 from analytics.expectation_needs import Needs
-from analytics.roofline import floor_rates_ms
+from analytics.roofline import floor_rates_ms, size
 from analytics.slow_features import marks
-from analytics.slow_stage import Stage
+from analytics.slow_stage import KNOWN_SHARE, Stage
 
-KNOWN_SHARE = 0.8
 FIT_ROWS = 4_000
 MIN_TOOL_RUNS, FEW_TOOL_RUNS = 60, 8
 MIN_PEERS = 2
@@ -45,6 +44,8 @@ TIER_RATES: Mapping[str, tuple[float, float, float]] = {
     "core": (50.0, 0.45, 20.0),
 }
 GAP_RATES = (2.0, 0.01)
+SMALL_KINDS = ("decide", "parse", "check")
+BIG_MODEL_B = 30.0
 TOKEN_COLUMNS: tuple[int, ...] = (0, 1, 2)
 GAP_COLUMNS: tuple[int, ...] = (0, 3)
 TOOL_COLUMNS: tuple[int, ...] = (0, 3, 4)
@@ -140,10 +141,11 @@ def _alone(stage: Stage, need: Needs) -> Expectation:
     ]
     own = _judge(stage, Reference("self", _fit([stage], columns, None, 0.0), columns))
     budget = need.budget_ms.get(stage.kind)
-    if budget is None or stage.kind in ("agent", "other") or stage.known_share < KNOWN_SHARE:
+    told = stage.known_share >= KNOWN_SHARE or small_purpose_on_big(stage)
+    if budget is None or stage.kind in ("agent", "other") or not told:
         return own
     level = float(np.quantile(np.log(stage.service_ms / budget), 0.25))
-    if level <= LEVEL_LIMIT["budget"]:
+    if level <= (MARKED_LIMIT if small_purpose_on_big(stage) else LEVEL_LIMIT["budget"]):
         return own
     wide = np.full(len(stage.service_ms), budget)
     full = (budget,) + (0.0,) * 5
@@ -241,6 +243,23 @@ def _reach(stage: Stage, peers: Sequence[Stage], columns: Sequence[int]) -> floa
     most = np.max([np.quantile(peer.work[:, list(columns[1:])], 0.9, axis=0) for peer in peers], axis=0)
     heavy = mine > 50.0
     return float(np.max(np.where(heavy, mine / np.maximum(most, 50.0), 0.0), initial=0.0))
+
+
+def model_billions(model: str) -> float | None:
+    """Parameters in billions as the model's name gives them; None where it does not."""
+    found = size(model)
+    return None if found is None else found.parameters / 1e9
+
+
+def is_big(stage: Stage) -> bool:
+    """On the core tier, or a model too big for a small answer."""
+    billions = model_billions(stage.model)
+    return stage.tier == "core" or (billions is not None and billions >= BIG_MODEL_B)
+
+
+def small_purpose_on_big(stage: Stage) -> bool:
+    """A choice, a check or a parse on a big model: its purpose needs a short answer whether it counts tokens or not."""
+    return bool(stage.model) and stage.kind in SMALL_KINDS and is_big(stage)
 
 
 def tier_rates(stage: Stage) -> Array:

@@ -13,6 +13,7 @@ from analytics.slow_select import Effect
 from analytics.slow_stage import Array, Stage
 from analytics.slow_waste import bloat_tokens, changed_share
 
+WASTED = frozenset({"prompt_bloat", "oversized_model", "redundant_step"})
 SOURCES: Mapping[str, str] = {
     "peers": "other stages on the same model",
     "roofline": "roofline of its model and card, scaled to what other models reach here",
@@ -35,14 +36,21 @@ def effect_for(loss: Loss, cause: str) -> Effect | None:
     return max(own, key=lambda effect: effect.z, default=None)
 
 
+def in_order_ms(loss: Loss, cause: str) -> float:
+    """Median own time that would be in order: what the work justifies, or for wasted work what is left without the waste."""
+    if cause in WASTED:
+        return float(np.median(np.maximum(loss.stage.service_ms - loss.of(cause), 0.0)))
+    return float(np.median(loss.expected.healthy_mean_ms))
+
+
 def _common(loss: Loss, cause: str) -> list[Evidence]:
     stage, expected = loss.stage, loss.expected
     hit = loss.of(cause) > 0
     rows = [
-        Evidence("own_time_p50_ms", _ms(np.median(stage.service_ms)), "ms", _ms(np.median(expected.healthy_mean_ms))),
+        Evidence("own_time_p50_ms", _ms(np.median(stage.service_ms)), "ms", _ms(in_order_ms(loss, cause))),
         Evidence("own_time_p95_ms", _ms(np.quantile(stage.service_ms, 0.95)), "ms"),
-        Evidence("lost_ms_per_affected_run", _ms(loss.of(cause)[hit].mean() if hit.any() else 0.0), "ms", 0.0),
-        Evidence("affected_share_of_runs", round(float(hit.mean()), 4), "ratio", 0.0),
+        Evidence("lost_ms_per_affected_run", _ms(loss.of(cause)[hit].mean() if hit.any() else 0.0), "ms"),
+        Evidence("affected_share_of_runs", round(float(hit.mean()), 4), "ratio"),
         Evidence("expectation_from", SOURCES[expected.source]),
     ]
     if stage.model and stage.known_share > 0:
@@ -65,7 +73,7 @@ def _effect_rows(loss: Loss, cause: str) -> list[Evidence]:
         if feature.group == "mechanism":
             rows.append(Evidence(f"{feature.name}_above", feature.threshold, feature.unit))
         rows.append(Evidence(f"share_of_runs {feature.name}", round(float(on.mean()), 4), "ratio"))
-        rows.append(Evidence(f"standard_errors {feature.name}", round(effect.z, 1), "", 3.5))
+        rows.append(Evidence(f"standard_errors {feature.name}", round(effect.z, 1)))
     return rows
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analytics.expectation import ALWAYS_ON, Expectation
+from analytics.expectation import ALWAYS_ON, Expectation, small_purpose_on_big
 from analytics.expectation_needs import Needs
 from analytics.slow_features import Feature, features, marks
 from analytics.slow_select import LOAD_EFFECT, Effect, select
-from analytics.slow_stage import Array, Flags, Stage
+from analytics.slow_stage import KNOWN_SHARE, Array, Flags, Stage
 from analytics.slow_waste import Small, wastes
 
 WAIT_FLOOR_MS = 15.0
@@ -28,10 +28,13 @@ MEASURED_CAUSES = frozenset({"retry", "queueing", "batch_stall", "lock_wait", "c
 UNKNOWN_SHARE = 0.30
 HEAVY_EXCESS = 0.35
 ADDITIVE_BELOW = 0.5
-KNOWN_SHARE = 0.8
-# Where the work is not known, only what was measured on the very host, and only if it moves the time this much.
+# Where the work is not known, only what was measured on the very host, and only if it moves the time this much; and what sets slices
+# apart whose requests were of the same size elsewhere on their way.
 HARDWARE = frozenset({"gpu_contention", "pcie_saturation", "storage_wait", "network_hop", "cold_start"})
+RECORDED = frozenset({"fallback_path", "kv_cache_pressure"})
 STRONG_EFFECT = math.log(1.35)
+SAME_SIZE = math.log(1.15)
+MIN_SIBLINGS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ def losses(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Lo
     shift, parts = _explained(stage, effects, expected)
     for cause, lost in parts.items():
         found[cause] = found.get(cause, 0.0) + lost
-    excess = np.where(stage.known, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
-    excess = excess if stage.known_share >= KNOWN_SHARE else np.zeros(len(excess))
+    judged = stage.known if stage.known_share >= KNOWN_SHARE else np.full(len(stage.known), expected.source == "budget")
+    excess = np.where(judged, stage.service_ms - shift - expected.healthy_mean_ms, 0.0)
     cause = _of_the_rest(stage, expected, excess)
     if cause:
         found[cause] = found.get(cause, 0.0) + excess
@@ -71,15 +74,35 @@ def losses(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Lo
 
 
 def _effects(stage: Stage, expected: Expectation) -> list[Effect]:
-    """What explains the stage's times. Without known work its mix may be what moved, so the other contrasts only stand beside."""
+    """What explains the stage's times. Without known work its mix may be what moved: then only strong effects that do not stand for it."""
     found = select(np.log(stage.service_ms / expected.usual_ms), stage.block, features(stage))
     if stage.known_share >= KNOWN_SHARE:
         return found
-    return [
-        e
-        for e in found
-        if e.feature.group == "mechanism" and e.feature.cause in HARDWARE and e.log_effect >= STRONG_EFFECT
-    ]
+    strength: dict[str, float] = {}
+    for effect in found:
+        told = _told(effect.feature)
+        strength[told] = strength.get(told, 0.0) + effect.log_effect * float(
+            effect.feature.values[effect.feature.on].mean()
+        )
+    return [e for e in found if strength[_told(e.feature)] >= STRONG_EFFECT and _beside_the_work(stage, e.feature)]
+
+
+def _told(feature: Feature) -> str:
+    """What a feature speaks for: signs of one mechanism speak for it together, each place for itself."""
+    return feature.cause if feature.group == "mechanism" else feature.name
+
+
+def _beside_the_work(stage: Stage, feature: Feature) -> bool:
+    """Seen on the host; or a fallback, a full cache, a place or a version whose requests were no bigger on the stages that tell."""
+    if feature.group == "mechanism" and feature.cause in HARDWARE:
+        return True
+    if feature.cause not in RECORDED and feature.group not in ("dimension", "host", "version"):
+        return False
+    size = stage.fact("trace_tokens")
+    inside, outside = (size[mask & (size > 0)] for mask in (feature.on, ~feature.on))
+    if min(len(inside), len(outside)) < MIN_SIBLINGS:
+        return False
+    return abs(math.log(float(np.median(inside)) / float(np.median(outside)))) < SAME_SIZE
 
 
 def _measured(stage: Stage) -> Mapping[str, Array]:
@@ -94,8 +117,13 @@ def _measured(stage: Stage) -> Mapping[str, Array]:
 
 
 def _standing(stage: Stage, spent: Array) -> Flags:
-    """Runs in stretches of five minutes whose mean wait is over a fifth of the service time; a little waiting is what sharing costs."""
-    stretch = np.unique(stage.block // STRETCH_BLOCKS, return_inverse=True)[1]
+    """Runs in stretches of five minutes whose mean wait is over a fifth of the service time; a little waiting is what sharing costs.
+
+    Minutes are counted from the first one, and what is left over at the end belongs to the stretch before it: a few runs are none.
+    """
+    minute = stage.block - stage.block.min()
+    last = max(int(minute.max() + 1) // STRETCH_BLOCKS - 1, 0)
+    stretch = np.unique(np.minimum(minute // STRETCH_BLOCKS, last), return_inverse=True)[1]
     ratio = np.bincount(stretch, weights=spent) / np.maximum(np.bincount(stretch, weights=stage.service_ms), 1e-9)
     found: Flags = (ratio > QUEUE_SHARE)[stretch]
     return found
@@ -159,6 +187,8 @@ def _of_the_rest(stage: Stage, expected: Expectation, excess: Array) -> str:
         return ""
     if stage.kind == "gap":
         return "network_hop"
+    if expected.source == "budget" and small_purpose_on_big(stage):
+        return "oversized_model"
     always = [mark for mark in marks(stage) if float(mark.on.mean()) > ALWAYS_ON]
     if always:
         return max(always, key=lambda mark: (float(mark.on.mean()), mark.cause)).cause

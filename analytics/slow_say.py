@@ -8,7 +8,8 @@ import numpy as np
 
 from analytics.expectation_needs import Needs
 from analytics.findings import Window
-from analytics.slow_residual import Loss
+from analytics.slow_evidence import in_order_ms
+from analytics.slow_residual import QUEUE_SHARE, WAIT_FLOOR_MS, Loss
 from analytics.slow_stage import Stage
 from analytics.slow_wording import WORDS
 
@@ -24,11 +25,12 @@ def say(loss: Loss, cause: str, saving_ms: float, where: str, need: Needs) -> Sa
     """Title, recommendation, effort and criterion of one finding."""
     stage, words = loss.stage, WORDS[cause]
     items = float(np.median(stage.work[:, 5]))
-    expected = float(np.median(loss.expected.healthy_mean_ms))
+    expected = in_order_ms(loss, cause)
     fields = {
         "stage": stage.name,
         "lost": duration(saving_ms),
         "expected": duration(expected),
+        "waiting": duration(max(WAIT_FLOOR_MS, QUEUE_SHARE * expected)),
         "where": where.replace("=", " ")
         if where
         else ("while it lasted" if cause == "slow_dependency" else "some requests"),

@@ -18,6 +18,8 @@ Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 BLOCK_S = 60.0
+# A stage whose work is declared on fewer of its runs has no outside reference.
+KNOWN_SHARE = 0.8
 WORK = ("fixed", "uncached_tokens", "output_tokens", "kilobytes", "rows", "items")
 TOKENLESS_OUTPUT = ("embed", "rerank")
 MAX_TOKENS = 1e8
@@ -86,7 +88,7 @@ def stages(data: Data) -> list[Stage]:
     if not len(data.runs):
         return []
     good = data.runs[(data.runs["failed"] == 0) & (data.runs["kind"] != "wait") & (data.runs["self_ms"] > 0)]
-    around = _surroundings(good.sort_values(["ts", "trace"], kind="stable"), data)
+    around = _surroundings(_with_siblings(good).sort_values(["ts", "trace"], kind="stable"), data)
     sizes = around.groupby(["service", "stage"], sort=False)["ts"].transform("size")
     by_name = dict(list(around[sizes >= MIN_RUNS].groupby(["service", "stage"], sort=False)))
     found = []
@@ -97,6 +99,17 @@ def stages(data: Data) -> list[Stage]:
         if frame is not None:
             found.append(_stage(frame.reset_index(drop=True), runs))
     return found
+
+
+def _with_siblings(runs: pd.DataFrame) -> pd.DataFrame:
+    """Adds `trace_tokens`: tokens of the same trace on stages that declare them nearly always. Only where some stage does not, as it
+    tells whether slices of that stage met requests of another size."""
+    tokens = runs["input_tokens"] + runs["output_tokens"]
+    told = tokens.notna().groupby([runs["service"], runs["stage"]], sort=False).transform("mean")
+    if not ((told < KNOWN_SHARE) & (runs["model"] != "")).any():
+        return runs.assign(trace_tokens=np.nan)
+    told_tokens = tokens.where(told >= KNOWN_SHARE)
+    return runs.assign(trace_tokens=told_tokens.groupby(runs["trace"], sort=False).transform("sum", min_count=1))
 
 
 def _stage(frame: pd.DataFrame, runs: int) -> Stage:

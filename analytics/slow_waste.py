@@ -10,20 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analytics.expectation import KNOWN_SHARE, TIER_RATES, Expectation
+from analytics.expectation import SMALL_KINDS, TIER_RATES, Expectation, is_big, model_billions
 from analytics.expectation_needs import Needs
-from analytics.roofline import size
-from analytics.slow_stage import Array, Stage
+from analytics.slow_stage import KNOWN_SHARE, Array, Stage
 
 SMALL_OUTPUT = 64.0
-SMALL_KINDS = ("decide", "parse", "check")
 SEEN_MARGIN, TYPICAL_MARGIN = 1.2, 2.0
 REDUNDANT_BELOW = 0.10
 MIN_OUTCOMES = 100
 FREE_PAYLOAD_KB = 100.0
 FAT_PAYLOAD_KB = 250.0
 SLOWEST_KB_MS = 0.2
-BIG_MODEL_B = 30.0
 SMALL_MODEL_B = 5.0
 
 
@@ -33,18 +30,6 @@ class Small:
 
     rates: Array
     margin: float
-
-
-def model_billions(model: str) -> float | None:
-    """Parameters in billions as the model's name gives them; None where it does not."""
-    found = size(model)
-    return None if found is None else found.parameters / 1e9
-
-
-def is_big(stage: Stage) -> bool:
-    """On the core tier, or a model too big for a small answer."""
-    size = model_billions(stage.model)
-    return stage.tier == "core" or (size is not None and size >= BIG_MODEL_B)
 
 
 def wastes(stage: Stage, expected: Expectation, need: Needs, small: Small) -> Mapping[str, Array]:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Words(NamedTuple):
-    """`headline` and `change` may use {stage} {lost} {usual} {expected} {where} {share}; `effort` is free, medium or costly."""
+    """`headline`, `change` and `check` may use {stage} {lost} {expected} {waiting} {where} {items} {need_tokens} {alert_kb};
+    `effort` is free, medium or costly."""
 
     headline: str
     change: str
@@ -51,7 +52,7 @@ WORDS: dict[str, Words] = {
         "Give the pool room where the queue forms: raise its concurrency limit if the device has head-room, else add a replica; bound the "
         "queue and shed or defer what cannot be served in time. Scale on queue depth, not on utilisation.",
         "medium",
-        "p95 of time in queue below {expected} at the same arrival rate",
+        "mean time in queue below {waiting} at the same arrival rate",
     ),
     "batch_stall": Words(
         "{stage} waits for its batch mates: {lost} a request",

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from fnmatch import fnmatch
 from importlib import resources
 from multiprocessing import get_context
@@ -95,9 +96,9 @@ def _plans(options: argparse.Namespace, out: Path) -> list[Plan]:
         files = [path for path in files if any(fnmatch(path.stem, one) for one in options.only.split(","))]
     if not files:
         raise SystemExit(f"no scenario files (*.toml) in {options.scenarios} that match {options.only or '*'}")
-    rename = bool(options.wild)
     lengths = {path: _length(path, options.seconds) for path in files}
-    return [Plan(path, seed, lengths[path], options.blind, options.cache, rename) for seed in seeds for path in files]
+    made = Plan(files[0], None, None, options.blind, options.cache, bool(options.wild), options.sample_every)
+    return [replace(made, scenario=path, seed=seed, seconds=lengths[path]) for seed in seeds for path in files]
 
 
 def _length(path: Path, seconds: float | None) -> float | None:
@@ -122,6 +123,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--seconds",
         type=float,
         help="tell longer scenarios in so many seconds of virtual time, if enough requests are left",
+    )
+    add(
+        "--sample-every",
+        type=float,
+        help="look at hardware every so many seconds where the file does not say how often",
     )
     add("--only", default="", help="names of scenarios, comma-separated; * and ? allowed")
     add(

@@ -36,7 +36,7 @@ TOKENS = ["input_tokens", "cached_tokens", "output_tokens", "ev_repeated_tokens"
 class Plan:
     """A scenario file and a seed (None: the file's own). `seconds` tells it in another time; `blind` is the share of stages whose
     tokens are hidden in a second answer (0: none); `cache` keeps the filled store there; `rename` gives every stage, tool and
-    service another name."""
+    service another name; `sample_s` is how often hardware is looked at where the file does not say."""
 
     scenario: Path
     seed: int | None = None
@@ -44,13 +44,15 @@ class Plan:
     blind: float = 0.0
     cache: Path | None = None
     rename: bool = False
+    sample_s: float | None = None
 
     @property
     def key(self) -> str:
         """A name for files: the same plan over the same text has the same one."""
         text = hashlib.sha256(self.scenario.read_bytes()).hexdigest()[:8]
         seed = "own" if self.seed is None else self.seed
-        return f"{self.scenario.stem}-{seed}-{self.seconds or 0:g}s-{text}{'-renamed' if self.rename else ''}"
+        how = f"{self.seconds or 0:g}s{f'-{self.sample_s:g}s' if self.sample_s else ''}{'-renamed' if self.rename else ''}"
+        return f"{self.scenario.stem}-{seed}-{how}-{text}"
 
 
 def sit(plan: Plan) -> Result:
@@ -91,7 +93,7 @@ def _prepare(plan: Plan, home: Path) -> dict[str, Any]:
 
 def play(plan: Plan, folder: Path) -> dict[str, Any]:
     """Let the stack write OTLP files into `folder`; returns its truth. Raises RuntimeError with the stack's own words."""
-    command = [sys.executable, "-m", "instrumented_stack", "run", "--scenario", str(plan.scenario)]
+    command = [sys.executable, "-m", "instrumented_stack", "run", "--scenario", str(_sampled(plan, folder.parent))]
     command += ["--otlp", str(folder), "--speed", "max"]
     command += [] if plan.seed is None else ["--seed", str(plan.seed)]
     command += [] if plan.seconds is None else ["--seconds", f"{plan.seconds:g}"]
@@ -101,6 +103,16 @@ def play(plan: Plan, folder: Path) -> dict[str, Any]:
         raise RuntimeError(f"{plan.scenario}: the stack stopped with {done.returncode}: {said}")
     truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
     return renamed(folder, truth) if plan.rename else truth
+
+
+def _sampled(plan: Plan, work: Path) -> Path:
+    """The scenario file, or a copy that says how often hardware is looked at."""
+    text = plan.scenario.read_text()
+    if not plan.sample_s or any(word in text for word in ("sample_every", "arrivals")):
+        return plan.scenario
+    copy = work / plan.scenario.name
+    copy.write_text(f'sample_every = "{plan.sample_s:g}s"\n{text}')
+    return copy
 
 
 def fill(store: Store, folder: Path, window: Window) -> None:

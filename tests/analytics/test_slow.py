@@ -187,6 +187,43 @@ def test_strong_evidence_of_the_hardware_is_heard_without_tokens(cause: str, sta
     assert [(f.subject["stage"], f.cause) for f in found_in(world)] == [(stage, cause)]
 
 
+@pytest.mark.parametrize(
+    ("cause", "stage", "where"),
+    [
+        ("dimension_specific", "answer", {"device": "ios"}),
+        ("fallback_path", "merge", {}),
+        ("kv_cache_pressure", "answer", {}),
+        ("oversized_model", "tone", {}),
+    ],
+)
+def test_slices_with_requests_of_one_size_are_compared_without_tokens(
+    cause: str, stage: str, where: dict[str, str]
+) -> None:
+    world = fresh(21)
+    apply(
+        world, cause, stage, (0.3, 0.8) if cause in ("fallback_path", "kv_cache_pressure") else (0.0, 1.0), 1.2, **where
+    )
+    world.slow(world.of("tone"), 1.5)
+    world.runs.loc[world.of(stage), HIDDEN] = np.nan
+    assert [(f.subject["stage"], f.cause) for f in found_in(world)] == [(stage, cause)]
+
+
+def test_bigger_requests_of_one_region_unseen_accuse_nobody() -> None:
+    """Users of one region write twice as much: every stage takes longer there, and one of them counts no tokens."""
+    world = fresh(21)
+    longer = world.runs["region"] == "us"
+    for kind in world.stages:
+        if kind.model:
+            rows = longer & world.of(kind.name)
+            more = world.runs.loc[rows, ["input_tokens", "output_tokens"]]
+            world.runs.loc[rows, "service_ms"] += (
+                kind.prompt_ms * more["input_tokens"] + kind.output_ms * more["output_tokens"]
+            )
+            world.runs.loc[rows, ["input_tokens", "output_tokens"]] = 2 * more
+    world.runs.loc[world.of("answer"), HIDDEN] = np.nan
+    assert found_in(world) == []
+
+
 def test_more_work_unseen_on_a_busy_card_accuses_nobody() -> None:
     """Half the window brings prompts and answers twice as long, on a card that is then at 0.8 instead of 0.5; no tokens are declared."""
     world = fresh(21)
@@ -224,4 +261,12 @@ def test_a_little_waiting_on_a_long_stage_is_no_queue() -> None:
     world.runs.loc[answer, "output_tokens"] *= 4
     world.runs.loc[answer, "service_ms"] += 20.0 * world.runs.loc[answer, "output_tokens"] * 3 / 4
     world.measured(answer, "ev_queue_ms", 0.06 * float(world.runs.loc[answer, "service_ms"].mean()))
+    assert found_in(world) == []
+
+
+def test_the_edge_of_the_window_makes_no_queue() -> None:
+    """Stretches of five minutes begin with the window: three minutes of some waiting are not one because the clock says so."""
+    world = World(seed=13, traces=600, minutes=10)
+    world.measured(world.of("answer") & world.between(0.0, 0.28), "ev_queue_ms", 900.0)
+    world.runs["ts"] += 132.0
     assert found_in(world) == []
