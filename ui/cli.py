@@ -18,6 +18,7 @@ from ingest.settings import Settings
 from ui import (
     commands_act,
     commands_alerts,
+    commands_baselines,
     commands_data,
     commands_explain,
     commands_find,
@@ -70,12 +71,14 @@ COMMANDS: tuple[Command, ...] = (
     *commands_find.COMMANDS,
     *commands_look.COMMANDS,
     *commands_explain.COMMANDS,
+    *commands_baselines.COMMANDS,
     *commands_act.COMMANDS,
     *commands_alerts.COMMANDS,
     *commands_store.COMMANDS,
     STACK,
 )
 GROUPS = {
+    "baseline": "spans of time kept under a name, to compare with later",
     "alerts": "where alerts stand, and keeping them quiet for a while",
     "tickets": "open, update, close and reopen tickets",
     "dead-letters": "what could not be stored, and trying again",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from analytics.compare import Comparison, Side
     from analytics.findings import Window
     from analytics.stats import Estimate
+    from ingest.store import Store
 
 
 def explain_options(parser: ArgumentParser) -> None:
@@ -71,7 +72,11 @@ def explain(args: Namespace, settings: Settings) -> int:
 
 
 def compare_options(parser: ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", help="before: a span FROM/TO, or dimension=value such as version=1.4.0")
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="before: a span FROM/TO, dimension=value such as version=1.4.0, an attribute=value, or the name of a baseline",
+    )
     parser.add_argument("b", metavar="B", help="after: likewise")
     parser.add_argument("--stage", metavar="S", help="runs of this stage (default: whole requests)")
     time_options(parser)
@@ -84,7 +89,7 @@ def compare(args: Namespace, settings: Settings) -> int:
 
     with reading(settings) as store:
         span = window(args, store, "7d")
-        found = room.compare(store, _side(args.a, span), _side(args.b, span), args.stage)
+        found = room.compare(store, _side(args.a, span, store), _side(args.b, span, store), args.stage)
     if args.json:
         return emit(asdict(found))
     print(f"{found.verdict}: {found.reason}")
@@ -95,8 +100,8 @@ def compare(args: Namespace, settings: Settings) -> int:
     return DONE
 
 
-def _side(words: str, span: Window) -> Side:
-    from analytics import run
+def _side(words: str, span: Window, store: Store) -> Side:
+    from analytics import baselines, run
     from analytics.compare import Side
 
     name, equals, value = words.partition("=")
@@ -105,7 +110,10 @@ def _side(words: str, span: Window) -> Side:
     start, slash, end = words.partition("/")
     if slash and start and end:
         return Side(run.between(start, end))
-    raise BadSetting("A B", words, "a span such as 2026-11-23/2026-11-24, or dimension=value such as version=1.4.0")
+    if equals or slash or not words:
+        raise BadSetting("A B", words, "a span such as 2026-11-23/2026-11-24, or dimension=value such as version=1.4.0")
+    kept = baselines.get(store, words)
+    return Side(kept.window, {"version": kept.version} if kept.version else {})
 
 
 def _print_quantiles(found: Comparison) -> None:
@@ -150,8 +158,8 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "two spans, versions or arms, matched on work and dimensions: better, worse, no difference, not enough data",
-        "stagescope compare version=1.4.0 version=1.4.1 --stage tool_select\nstagescope compare 2026-11-23/2026-11-24 2026-11-30/2026-12-01",
+        "two spans, versions, arms or baselines, matched on work and dimensions: better, worse, no difference, not enough data",
+        "stagescope compare version=1.4.0 version=1.4.1 --stage tool_select\nstagescope compare before-rollout 2026-11-30/2026-12-01",
         compare_options,
         compare,
     ),
