@@ -145,11 +145,12 @@ def _explained(stage: Stage, effects: Sequence[Effect], expected: Expectation) -
 
 
 def _natural(effect: Effect) -> bool:
-    """Mild slowing with load is how batching works; only a steep one is a hidden queue."""
-    if effect.feature.group != "load":
-        return False
-    low, high = np.quantile(effect.feature.values, (0.1, 0.9))
-    return bool(effect.log_effect * (high - low) < LOAD_EFFECT)
+    """Mild slowing with load, or while others wait in the engine, is how batching works; only a steep one is a hidden queue."""
+    feature = effect.feature
+    if feature.group == "load":
+        low, high = np.quantile(feature.values, (0.1, 0.9))
+        return bool(effect.log_effect * (high - low) < LOAD_EFFECT)
+    return feature.cause == "queueing" and effect.log_effect < LOAD_EFFECT
 
 
 def cause_of(stage: Stage, feature: Feature, expected: Expectation) -> str:

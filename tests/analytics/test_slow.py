@@ -16,7 +16,7 @@ from analytics.findings import CAUSES, EFFORTS, SEVERITIES, Finding
 from analytics.slow_load import Data
 from analytics.slow_wording import WORDS
 from tests.analytics.stage_faults import FAULTS, apply, samples
-from tests.analytics.stage_world import World
+from tests.analytics.stage_world import START, World
 
 CASES = {
     "prompt_bloat": ("route", (0.0, 1.0), 1.0, {}),
@@ -270,3 +270,17 @@ def test_the_edge_of_the_window_makes_no_queue() -> None:
     world.measured(world.of("answer") & world.between(0.0, 0.28), "ev_queue_ms", 900.0)
     world.runs["ts"] += 132.0
     assert found_in(world) == []
+
+
+@pytest.mark.parametrize(("times", "causes"), [(1.35, []), (2.2, ["queueing"])])
+def test_a_batch_that_slows_while_others_wait_is_no_queue_unless_it_slows_much(times: float, causes: list[str]) -> None:
+    """Decoding slows with the batch: minutes in which the engine has waiting requests are slower, and that is how it should be."""
+    world = fresh(21)
+    ticks = np.arange(0, world.minutes * 60, 10.0) + START.timestamp()
+    busy = world.of("answer") & (world.runs["ts"] // 60 % 4 == 0)
+    world.slow(busy, times)
+    world.engine = pd.concat(
+        pd.DataFrame({"ts": ticks, "host": host, "running": 8.0, "waiting": np.where(ticks // 60 % 4 == 0, 2.0, 0.0)})
+        for host in sorted(world.runs.loc[busy, "host"].unique())
+    ).assign(engine_kv=np.nan)
+    assert [f.cause for f in found_in(world)] == causes
