@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from ingest import scrape
+from ingest.exposition import parse
 from instrumented_stack.catalogue import TOOLS_BY_NAME
 from instrumented_stack.engine import Answer, Ask, EngineOptions
 from instrumented_stack.engine_server import Server
@@ -71,7 +72,7 @@ def test_a_prefix_is_read_once(server: Server) -> None:
 
 def test_its_page_is_understood_and_lands_in_the_store(server: Server, up: Node) -> None:
     asked(server, Ask(60, 4, "tone", 20, text="page"))
-    page = scrape.parse(*scrape.fetch(f"{server.plan.url}/metrics"))
+    page = parse(*scrape.fetch(f"{server.plan.url}/metrics"))
     names = {family.name for family in page.families}
     assert {f"vllm:{name}" for name in PAGE} <= names
     assert "bad-line" not in page.dropped
