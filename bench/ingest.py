@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.ingest_kafka import broker, kafka_rate
-from bench.ingest_load import Shape, bodies
+from bench.ingest_load import Filed, Shape, bodies
 from ingest.log import TRACES, Sink
 from ingest.meter import Meter
 from ingest.otlp import PROTOBUF
@@ -62,11 +62,12 @@ def intake(sink: Sink) -> Intake:
     return Intake(sink, Meter(), Bounds(64 << 20, 64 << 20, 1 << 30))
 
 
-def send(door: Intake, requests: Sequence[bytes]) -> float:
+def send(door: Intake, requests: Sequence[bytes] | Filed) -> float:
     """Hand in all requests, SENDERS at a time; seconds until the last one is acknowledged."""
     began = time.perf_counter()
     with ThreadPoolExecutor(SENDERS) as senders:
-        for taken in senders.map(lambda body: door.take(TRACES, body, PROTOBUF, "bench"), requests):
+        take = lambda number: door.take(TRACES, requests[number], PROTOBUF, "bench")  # noqa: E731
+        for taken in senders.map(take, range(len(requests))):
             assert not taken.rejected
     return time.perf_counter() - began
 
@@ -85,7 +86,7 @@ def throughput(folder: Path, shape: Shape, spans: int) -> tuple[Run, dict[str, f
     """Load an empty embedded store; the run, and bytes a span on disk after merging."""
     with embedded(folder) as (store, door):
         send(door, list(bodies(shape, 4, START_NS, seed=0)))
-        requests = list(bodies(shape, max(1, spans // shape.spans), START_NS))
+        requests = Filed(folder.with_suffix(".load"), bodies(shape, max(1, spans // shape.spans), START_NS))
         before_s = cpu_s()
         seconds = send(door, requests)
         used_s = cpu_s() - before_s
@@ -167,7 +168,7 @@ def _through_kafka(folder: Path, spans: int, kafka: str | None) -> Run | str:
     if kafka is None:
         return "left out (--no-kafka)"
     shape = Shape()
-    requests = list(bodies(shape, max(1, spans // shape.spans), START_NS))
+    requests = Filed(folder.parent / "kafka-load", bodies(shape, max(1, spans // shape.spans), START_NS))
     sent = len(requests) * shape.spans
     hand_in: Callable[[Sink], float] = lambda sink: send(intake(sink), requests)  # noqa: E731
     with broker(kafka, folder) as address:

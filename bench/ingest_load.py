@@ -5,10 +5,12 @@ Must stay true: no two spans ever made share a trace id and span id.
 
 from __future__ import annotations
 
+import os
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -34,6 +36,27 @@ class Template:
 
     body: bytes
     places: tuple[tuple[int, int, int, int], ...]
+
+
+class Filed:
+    """Requests in a file, read when they are sent: so the memory that is measured is not the load's own."""
+
+    def __init__(self, path: Path, requests: Iterable[bytes]) -> None:
+        self._places: list[tuple[int, int]] = []
+        at = 0
+        with path.open("wb") as out:
+            for request in requests:
+                out.write(request)
+                self._places.append((at, len(request)))
+                at += len(request)
+        self._file = path.open("rb", buffering=0)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, number: int) -> bytes:
+        at, size = self._places[number]
+        return os.pread(self._file.fileno(), size, at)
 
 
 def bodies(shape: Shape, requests: int, start_ns: int, seed: int = 1) -> Iterator[bytes]:

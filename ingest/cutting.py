@@ -18,11 +18,12 @@ PATIENCE_S = 5.0
 
 
 class Cut(NamedTuple):
-    """A block, its messages, and whether it stood in the ledger already."""
+    """A block, its messages, whether it stood in the ledger already, and a digest of each message."""
 
     block: Block
     messages: Sequence[Message]
     repeated: bool
+    digests: Sequence[bytes]
 
 
 class Cutter:
@@ -61,8 +62,9 @@ class Cutter:
                 break
             held = held[len(taken) :]
             end = known.end if known and whole else taken[-1].next_offset
-            block = Block(*key, first, end, self._token(key, first, end, taken))
-            cuts.append(Cut(block, taken, known is not None and known.token == block.token))
+            found = digests(taken)
+            block = Block(*key, first, end, self._token(key, first, end, found))
+            cuts.append(Cut(block, taken, known is not None and known.token == block.token, found))
             self._begun[key] = [later for later in begun if later.first >= end]
         if held:
             self._held[key] = held
@@ -75,8 +77,8 @@ class Cutter:
             self._begun[key] = list(self._ledger.blocks_from(*key, first))
         return self._begun[key]
 
-    def _token(self, key: tuple[str, int], first: int, end: int, messages: Sequence[Message]) -> str:
-        content = hashlib.blake2b(b"".join(digests(messages)), digest_size=12).hexdigest()
+    def _token(self, key: tuple[str, int], first: int, end: int, found: Sequence[bytes]) -> str:
+        content = hashlib.blake2b(b"".join(found), digest_size=12).hexdigest()
         return f"{key[0]}:{content}" if self._ledger is None else f"{key[0]}:{key[1]}:{first}-{end}:{content}"
 
 

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from ingest.otlp_merged import heads
 
-TABLE = "otlp_spans_in_1"
+TABLE = "otlp_spans_in_2"
 FORMAT = "ProtobufSingle"
 
 

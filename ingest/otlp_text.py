@@ -40,8 +40,7 @@ def nested_text(value: AnyValue) -> str:
 def float_text(number: float) -> str:
     """As Go's encoding/json: shortest digits, exponent only below 1e-6 and from 1e21 on."""
     if not math.isfinite(number):
-        name = "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
-        return f"json: unsupported value: {name}"
+        return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     text = repr(number)
     if "e" not in text and not text.endswith(".0"):
         return text

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ingest.cutting import Cutter, digests
+from ingest.cutting import Cut, Cutter
 from ingest.errors import Unavailable
-from ingest.ledger import Block, Ledger
+from ingest.ledger import Ledger
 from ingest.log import Message, Sink, Source
 from ingest.memory_log import MemoryLog
 from ingest.meter import Clockwork, Meter
@@ -79,10 +79,10 @@ class Pipeline:
         try:
             cut = self._cutter.cut(self._gather())
             if self._ledger is not None:
-                self._ledger.record([block for block, _, repeated in cut if not repeated])
-            stored = sum(self._write(block, messages) for block, messages, _ in cut)
+                self._ledger.record([each.block for each in cut if not each.repeated])
+            stored = sum(self._write(each) for each in cut)
             if cut:
-                self._source.commit({(block.topic, block.partition): block.end for block, _, _ in cut})
+                self._source.commit({(each.block.topic, each.block.partition): each.block.end for each in cut})
             self._note(cut)
             self._clockwork.tick()
         except Unavailable:
@@ -119,10 +119,9 @@ class Pipeline:
             size += sum(len(message.value) for message in found)
         return gathered
 
-    def _write(self, block: Block, messages: Sequence[Message]) -> int:
-        fresh = {
-            key: message for key, message in zip(digests(messages), messages, strict=True) if key not in self._seen
-        }
+    def _write(self, cut: Cut) -> int:
+        block, messages = cut.block, cut.messages
+        fresh = {key: message for key, message in zip(cut.digests, messages, strict=True) if key not in self._seen}
         began = time.monotonic()
         topic = block.topic
         if fresh:
@@ -138,14 +137,14 @@ class Pipeline:
         self._meter.gauge("block_seconds", time.monotonic() - began, topic=topic)
         return written.stored if fresh else 0
 
-    def _note(self, cut: Sequence[tuple[Block, Sequence[Message], bool]]) -> None:
+    def _note(self, cut: Sequence[Cut]) -> None:
         self._meter.gauge("lag_messages", self._source.lag())
         if not cut:
             return
         now = time.time()
-        self._meter.count("repeated_blocks", sum(repeated for _, _, repeated in cut))
+        self._meter.count("repeated_blocks", sum(each.repeated for each in cut))
         self._meter.gauge("last_stored_timestamp_seconds", now)
-        oldest = min((message.at_ms for _, messages, _ in cut for message in messages if message.at_ms), default=0)
+        oldest = min((message.at_ms for each in cut for message in each.messages if message.at_ms), default=0)
         if oldest:
             self._meter.gauge("freshness_seconds", max(0.0, now - oldest / 1000))
 

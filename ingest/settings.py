@@ -34,6 +34,7 @@ class Settings:
     otlp_http_port: int = setting(4318, "OTLP/HTTP port")
     clickhouse_port: int = setting(8123, "port of the ClickHouse HTTP interface over the embedded engine")
     ui_port: int = setting(8501, "port of the pages")
+    consume_port: int = setting(0, "port of the /metrics and /healthz of `consume`; 0 means none")
     max_body_bytes: int = setting(16 * 1024 * 1024, "largest request body as received (compressed)")
     max_inflated_bytes: int = setting(64 * 1024 * 1024, "largest request body after decompression")
     max_message_bytes: int = setting(

@@ -105,6 +105,7 @@ def consume(args: Namespace, settings: Settings) -> int:
     from ingest.kafka_place import kafka_place
     from ingest.ledger import Ledger
     from ingest.meter import Meter
+    from ingest.meter_page import meter_page
     from ingest.pipeline import Pipeline
     from ingest.receiver import options
     from ui.up import until_told_to_stop
@@ -117,7 +118,9 @@ def consume(args: Namespace, settings: Settings) -> int:
             file=sys.stderr,
             flush=True,
         )
-        Pipeline(source, store, Meter(), Ledger(store), options=options(settings)).run(stop)
+        meter = Meter()
+        with meter_page(settings, meter):
+            Pipeline(source, store, meter, Ledger(store), options=options(settings)).run(stop)
     return DONE
 
 

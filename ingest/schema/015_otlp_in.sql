@@ -1,7 +1,7 @@
 -- The fast way in: whole ExportTraceServiceRequests, decoded by ClickHouse itself and flattened on the way to otel_traces.
 -- Nothing is kept here. Must equal ingest/otlp_rows.py for every request that ingest/otlp_fast.py lets through (a property test says so).
 -- The number in the names goes up with every change, so that an old view never meets new code.
-CREATE TABLE IF NOT EXISTS otlp_spans_in_1
+CREATE TABLE IF NOT EXISTS otlp_spans_in_2
 (
     resource_spans Array(Tuple(
         resource Tuple(attributes Array(Tuple(key String, value Tuple(
@@ -34,10 +34,10 @@ CREATE TABLE IF NOT EXISTS otlp_spans_in_1
 )
 ENGINE = Null;
 
-CREATE MATERIALIZED VIEW IF NOT EXISTS otlp_spans_in_1_mv TO otel_traces AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS otlp_spans_in_2_mv TO otel_traces AS
 WITH
     -- Go prints an exponent with its sign and calls what is not finite by these words.
-    (d -> multiIf(isNaN(d), 'json: unsupported value: NaN', isInfinite(d), if(d > 0, 'json: unsupported value: +Inf', 'json: unsupported value: -Inf'),
+    (d -> multiIf(isNaN(d), 'NaN', isInfinite(d), if(d > 0, 'Infinity', '-Infinity'),
         abs(d) >= 1e21, replaceOne(toString(d), 'e', 'e+'), toString(d))) AS double_text,
     (a -> CAST(mapFromArrays(a.key, arrayMap(
         (s, i, b, d, y) -> multiIf(
@@ -78,6 +78,6 @@ FROM
     FROM
     (
         SELECT text_map(sent.resource.attributes) AS ResourceAttributes, ResourceAttributes['service.name'] AS ServiceName, arrayJoin(sent.scope_spans) AS scoped
-        FROM (SELECT arrayJoin(resource_spans) AS sent FROM otlp_spans_in_1)
+        FROM (SELECT arrayJoin(resource_spans) AS sent FROM otlp_spans_in_2)
     )
 );

@@ -17,9 +17,10 @@ from ingest.limits import Limits
 from ingest.otlp import check, decode
 from ingest.otlp_clean import Tally, clean
 from ingest.otlp_decode import FORMAT, TABLE, count_spans, decode_settings
-from ingest.otlp_fast import sift
+from ingest.otlp_fast import Sifted, sift
 from ingest.otlp_rows import TRACES
 from ingest.otlp_split import split
+from ingest.otlp_wire import field
 from ingest.store import Store
 from tests.ingest.otlp_samples import first_span, span_request
 from tests.ingest.otlp_strategies import requests
@@ -100,7 +101,7 @@ def test_every_kind_of_value(store: Store) -> None:
     assert stored["double 1e-07"] == "1e-7"
     assert stored["double 1e-05"] == "0.00001"
     assert stored["double -0.0"] == "-0"
-    assert (stored["nan"], stored["inf"]) == ("json: unsupported value: NaN", "json: unsupported value: +Inf")
+    assert (stored["nan"], stored["inf"], stored["-inf"]) == ("NaN", "Infinity", "-Infinity")
     assert (stored["yes"], stored["no"], stored["int -1"], stored["none"]) == ("true", "false", "-1", "")
     assert (stored["empty list"], stored["list"]) == ("[]", "[1e+21]")
 
@@ -130,6 +131,20 @@ def test_what_is_plain_needs_no_cleaning(request: ExportTraceServiceRequest) -> 
         tally = Tally(Limits())
         clean(alone, tally)
         assert not tally.changed or before in odd
+
+
+@pytest.mark.parametrize("name", ["trace_id", "span_id", "name", "start_time_unix_nano", "end_time_unix_nano"])
+def test_a_span_with_a_field_twice_does_not_hide_one_without(name: str) -> None:
+    one, other = span_request(2).resource_spans[0].scope_spans[0].spans
+    spans = [one.SerializeToString(), other.SerializeToString()]
+    assert sift(field(1, field(2, b"".join(field(2, span) for span in spans))), Limits()) == Sifted(2, ())
+    twice = Span()
+    setattr(twice, name, getattr(one, name))
+    other.ClearField(name)
+    spans = [one.SerializeToString() + twice.SerializeToString(), other.SerializeToString()]
+    sifted = sift(field(1, field(2, b"".join(field(2, span) for span in spans))), Limits())
+    assert sifted is not None
+    assert len(sifted.odd) == 1
 
 
 @given(request=requests())
