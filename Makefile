@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint kafka lock clean browser vllm-demo test-vllm bench-vllm
 ARGS ?=
+JOBS ?= 2
 VLLM ?= .vllm
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ demo: $(VENV)/.base  ## a live agent stack with known faults, its findings, tick
 	@$(BIN)/stagescope demo $(ARGS)
 
 test: $(VENV)/.dev browser  ## install what the tests need, run all of them (ARGS="tests/ui -k cli")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint test  ## ruff, mypy --strict, all tests
 

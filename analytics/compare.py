@@ -5,7 +5,7 @@ Must stay true: runs without a match on the other side are left out and counted,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,7 @@ from analytics.findings import Window
 from analytics.rollups import ROOT
 from analytics.stages import ns
 from analytics.stages_sql import statement
-from analytics.stats import Estimate, Sample, bootstrap_quantiles, difference, rate_difference
-from ingest.errors import BadSetting
+from analytics.stats import Z99, Estimate, Sample, bootstrap_mean, bootstrap_quantiles, difference, rate_difference
 from ingest.store import Store
 
 MATCHED = ("stage", "region", "device", "user_tier")
@@ -27,9 +26,15 @@ LEVELS = np.array([0.5, 0.95, 0.99])
 NAMES = ("p50_ms", "p95_ms", "p99_ms")
 MAX_RUNS = 100_000
 ENOUGH = 100
+LEAST_MEAN = 30
 LEAST_CELL = 5
-SAME_WITHIN = 0.05
-ERRORS_SAME_WITHIN = 0.01
+QUALITY = ("retries", "degraded", "fallback")
+OUTSIDE = 0.01
+ROUNDS = 500
+BLOCKS = 40
+LEAST_CHANGE = 0.02
+SAME_WITHIN = 0.10
+ERRORS_SAME_WITHIN = 0.02
 BETTER, WORSE, SAME, UNSURE = "better", "worse", "no difference", "not enough data"
 
 
@@ -43,7 +48,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A. `a`, `b`: quantiles in ms; `change`: B − A in ms; `errors`: rate B − rate A; `matched`: runs used."""
+    """B against A. `a`, `b`: quantiles in ms; `change`: B − A in ms (99 % intervals); `errors`: rate B − rate A;
+    `matched`: runs used; `quality`: retries, degraded and fallback answers a run, B − A, where both sides report them;
+    `mean`: B − A in ms (at least 30 matched runs a side)."""
 
     verdict: str
     reason: str
@@ -53,26 +60,37 @@ class Comparison:
     b: Mapping[str, float]
     change: Mapping[str, Estimate]
     errors: Estimate
+    quality: Mapping[str, Estimate] = field(default_factory=dict)
+    mean: Estimate | None = None
+
+
+def compare_own(store: Store, a: Side, b: Side, stage: str, ignore: Sequence[str] = ()) -> Comparison:
+    """As `compare` for the stage's own time (without its children), not matched on the columns in `ignore`."""
+    return judge(_load(store, a, stage, own=1), _load(store, b, stage, own=1), ignore)
 
 
 def compare(store: Store, a: Side, b: Side, stage: str | None = None) -> Comparison:
     """Compare two sides over one stage, or over whole requests. At most 100,000 runs a side, whole traces sampled.
 
-    Raises BadSetting for an unknown dimension.
+    A name in `where` that is no dimension is an attribute key, such as an experiment's arm: traces with a span that carries it.
     """
     return judge(_load(store, a, stage), _load(store, b, stage))
 
 
-def _load(store: Store, side: Side, stage: str | None) -> pd.DataFrame:
+def _load(store: Store, side: Side, stage: str | None, own: int = 0) -> pd.DataFrame:
     values: dict[str, str] = {}
     tests = ["1"]
     for number, (name, value) in enumerate(sorted(side.where.items())):
-        if name not in COLUMNS:
-            raise BadSetting("where", name, f"one of {', '.join(COLUMNS)}")
         values[f"w{number}"] = value
-        tests.append(f"{COLUMNS[name]} = {{w{number}:String}}")
-    bounds: dict[str, Any] = {"low": ns(side.window.start), "high": ns(side.window.end)}
-    count = int(store.value(statement("dimensions_count.sql", table="stage_runs"), **bounds))
+        if name in COLUMNS:
+            tests.append(f"{COLUMNS[name]} = {{w{number}:String}}")
+        else:
+            values[f"k{number}"] = name
+            tests.append(statement("compare_arm.sql", key=f"{{k{number}:String}}", value=f"{{w{number}:String}}"))
+    bounds: dict[str, Any] = {"low": ns(side.window.start), "high": ns(side.window.end), "own": own}
+    count = int(
+        store.value(statement("dimensions_count.sql", table="stage_runs"), low=bounds["low"], high=bounds["high"])
+    )
     text = statement("compare_runs.sql", root=ROOT, where=" AND ".join(tests))
     found = store.read(text, stage=stage or "", sample=1, **bounds, **values) if count <= MAX_RUNS else None
     if found is None:
@@ -80,7 +98,11 @@ def _load(store: Store, side: Side, stage: str | None) -> pd.DataFrame:
         found = store.read(text, stage=stage or "", sample=sample, **bounds, **values)
     # What the sides differ in by intent cannot be matched on.
     found = found.assign(**{name: "" for name in side.where if name in MATCHED})
-    return found if len(found) else pd.DataFrame(columns=["at_ns", "duration_ns", "failed", *MATCHED, "version", *WORK])
+    return (
+        found
+        if len(found)
+        else pd.DataFrame(columns=["at_ns", "duration_ns", "failed", *QUALITY, *MATCHED, "version", *WORK])
+    )
 
 
 def _sample(store: Store, text: str, stage: str | None, params: Mapping[str, Any]) -> int:
@@ -88,35 +110,55 @@ def _sample(store: Store, text: str, stage: str | None, params: Mapping[str, Any
     return 1 + runs // MAX_RUNS
 
 
-def judge(a: pd.DataFrame, b: pd.DataFrame) -> Comparison:
-    """Pure part; frames as compare_runs.sql gives them. Latency is that of successful runs."""
+def judge(a: pd.DataFrame, b: pd.DataFrame, ignore: Sequence[str] = ()) -> Comparison:
+    """Pure part; frames as compare_runs.sql gives them. Latency is that of successful runs. Columns in
+    `ignore` are not matched on: what the change itself moves."""
+    a, b = (side.assign(**dict.fromkeys(ignore, "")) for side in (a, b))
     cells_a, cells_b = _cells(a, b)
     common = _common(cells_a[a["failed"] == 0], cells_b[b["failed"] == 0])
-    errors = rate_difference(int(a["failed"].sum()), len(a), int(b["failed"].sum()), len(b))
+    failed = [(int(side["failed"].sum()), len(side)) for side in (a, b)]
+    errors = rate_difference(*failed[0], *failed[1], Z99)
+    quality = _quality(a, b)
     sample_a, sample_b = _weighted(a, cells_a, common), _weighted(b, cells_b, common)
     matched = len(sample_a.values), len(sample_b.values)
+    mean = None
+    if min(matched) >= LEAST_MEAN:
+        mean = difference(bootstrap_mean(sample_a, ROUNDS), bootstrap_mean(sample_b, ROUNDS, seed=7), OUTSIDE)
     if min(matched) < ENOUGH:
         reason = f"{matched[0]} and {matched[1]} matched runs; at least {ENOUGH} a side are needed"
-        empty: dict[str, Estimate] = {}
-        return Comparison(UNSURE, reason, (len(a), len(b)), matched, {}, {}, empty, errors)
-    found_a = bootstrap_quantiles(sample_a, LEVELS)
-    found_b = bootstrap_quantiles(sample_b, LEVELS, seed=7)
+        return Comparison(UNSURE, reason, (len(a), len(b)), matched, {}, {}, {}, errors, quality, mean)
+    found_a = bootstrap_quantiles(sample_a, LEVELS, ROUNDS)
+    found_b = bootstrap_quantiles(sample_b, LEVELS, ROUNDS, seed=7)
     change = {
-        name: difference((float(found_a[0][i]), found_a[1][:, i]), (float(found_b[0][i]), found_b[1][:, i]))
+        name: difference((float(found_a[0][i]), found_a[1][:, i]), (float(found_b[0][i]), found_b[1][:, i]), OUTSIDE)
         for i, name in enumerate(NAMES)
     }
     before = dict(zip(NAMES, found_a[0].tolist(), strict=True))
     after = dict(zip(NAMES, found_b[0].tolist(), strict=True))
     verdict, reason = _verdict(before, change, errors)
-    return Comparison(verdict, reason, (len(a), len(b)), matched, before, after, change, errors)
+    return Comparison(verdict, reason, (len(a), len(b)), matched, before, after, change, errors, quality, mean)
+
+
+def _quality(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Estimate]:
+    """Means a run, B − A with 99 % intervals (Welch), of what both sides report; not part of the verdict."""
+    out: dict[str, Estimate] = {}
+    for name in QUALITY:
+        one, two = (side[name].dropna().to_numpy(float) if name in side else np.zeros(0) for side in (a, b))
+        if min(len(one), len(two)) >= ENOUGH:
+            error = Z99 * float(np.sqrt(one.var() / len(one) + two.var() / len(two)))
+            value = float(two.mean() - one.mean())
+            out[name] = Estimate(value, value - error, value + error)
+    return out
 
 
 def _cells(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """A name for each run's kind of work: its dimensions, and its declared work within a factor of two."""
     both = pd.concat([a, b], ignore_index=True)
-    keys = both[list(MATCHED)].astype(str).agg("\x1f".join, axis=1) if len(both) else pd.Series([], dtype=str)
+    keys = pd.Series(np.full(len(both), "", object), dtype=object)
+    for name in MATCHED:
+        keys = keys + "\x1f" + both[name].astype(str)
     for name in WORK:
-        values = both[name].astype(float)
+        values = pd.to_numeric(both[name], errors="coerce")
         if values.notna().any() and values.nunique() > 1:
             keys = (
                 keys + "\x1f" + values.clip(lower=0).add(1).map(np.log2).floordiv(1).fillna(-1).astype(int).astype(str)
@@ -140,26 +182,25 @@ def _weighted(runs: pd.DataFrame, cells: pd.Series, common: Mapping[str, float])
     used = runs[(runs["failed"] == 0) & cells.isin(list(common))]
     mine = cells[used.index]
     weights = mine.map(common).to_numpy(float) / mine.map(mine.value_counts()).to_numpy(float)
-    return Sample(
-        used["duration_ns"].to_numpy(float) / 1e6, weights, used["at_ns"].to_numpy(np.int64) // 60_000_000_000
-    )
+    at = used["at_ns"].to_numpy(np.int64)
+    block_ns = max(60_000_000_000, int(np.ptp(at)) // BLOCKS) if len(at) else 60_000_000_000
+    return Sample(used["duration_ns"].to_numpy(float) / 1e6, weights, at // block_ns)
 
 
 def _verdict(before: Mapping[str, float], change: Mapping[str, Estimate], errors: Estimate) -> tuple[str, str]:
-    """Worse or better when p95 (else p50), or the error rate, differs surely; the same when p95 surely hardly differs."""
+    """Worse or better when p95 (else p50), or the error rate, differs surely and by 2 % or more; the same when p50 and p95 surely
+    differ by less than 10 % and errors by less than 2 in a hundred. Three 99 % intervals: 3 % of equal sides are called different at most."""
     if errors.low > 0:
         return WORSE, f"errors rise by {errors.value:.2%} ({errors.low:.2%} to {errors.high:.2%})"
     for name in ("p95_ms", "p50_ms"):
         found = change[name]
         words = f"{name[:-3]} changes by {found.value:+.1f} ms ({found.low:+.1f} to {found.high:+.1f})"
-        if found.low > 0:
-            return WORSE, words
-        if found.high < 0:
-            return BETTER, words
+        if abs(found.value) >= LEAST_CHANGE * before[name] and (found.low > 0 or found.high < 0):
+            return (WORSE if found.low > 0 else BETTER), words
     if errors.high < 0:
         return BETTER, f"errors fall by {-errors.value:.2%} ({-errors.high:.2%} to {-errors.low:.2%})"
-    limit = SAME_WITHIN * before["p95_ms"]
+    close = all(max(-change[n].low, change[n].high) < SAME_WITHIN * before[n] for n in ("p50_ms", "p95_ms"))
+    if close and max(-errors.low, errors.high) < ERRORS_SAME_WITHIN:
+        return SAME, f"p50 and p95 differ by less than {SAME_WITHIN:.0%}, errors by less than {ERRORS_SAME_WITHIN:.0%}"
     found = change["p95_ms"]
-    if -limit < found.low and found.high < limit and max(-errors.low, errors.high) < ERRORS_SAME_WITHIN:
-        return SAME, f"p95 differs by less than {limit:.1f} ms, errors by less than {ERRORS_SAME_WITHIN:.0%}"
     return UNSURE, f"p95 changes by {found.value:+.1f} ms, but {found.low:+.1f} to {found.high:+.1f} are possible"

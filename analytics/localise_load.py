@@ -31,7 +31,8 @@ def load(store: Store, window: Window, blocks: Sequence[Window]) -> pd.DataFrame
     sample = 1 + int(store.value(statement("localise_count.sql"), **bounds)) // MAX_RUNS
     runs = store.read_arrow(statement("localise_runs.sql"), sample=sample, **bounds).to_pandas()
     block = runs.pop("part").to_numpy(np.int64) - 1
-    return _edges(runs).assign(block=np.where(block == len(blocks), -1, block))[lambda frame: ~frame.pop("is_caller")]
+    found = _edges(runs).assign(block=np.where(block == len(blocks), -1, block))
+    return found.loc[~found.pop("is_caller").to_numpy(bool)]
 
 
 def suspects(store: Store, window: Window, baseline: Window) -> list[Suspect]:

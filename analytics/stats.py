@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 Z95 = 1.959963984540054
+Z99 = 2.5758293035489004
 SEED = 20_240_101
 
 
@@ -98,26 +99,38 @@ def bootstrap_quantiles(sample: Sample, levels: Floats, rounds: int = 200, seed:
     return weighted_quantile(values, weights, levels), draws
 
 
-def difference(first: tuple[float, Floats], second: tuple[float, Floats]) -> Estimate:
-    """second − first with the 2.5 and 97.5 percentiles of the replicates' differences."""
+def bootstrap_mean(sample: Sample, rounds: int = 200, seed: int = SEED) -> tuple[float, Floats]:
+    """Weighted mean and its bootstrap replicates (rounds,), drawing blocks as `bootstrap_quantiles` does."""
+    names, code = np.unique(sample.blocks, return_inverse=True)
+    if len(names) < 10:
+        code = np.arange(len(sample.values))
+    sums, sizes = np.bincount(code, sample.weights * sample.values), np.bincount(code, sample.weights)
+    random = np.random.default_rng(seed)
+    picks = (random.integers(0, len(sizes), len(sizes)) for _ in range(rounds))
+    return float(sums.sum() / sizes.sum()), np.array([sums[pick].sum() / sizes[pick].sum() for pick in picks])
+
+
+def difference(first: tuple[float, Floats], second: tuple[float, Floats], outside: float = 0.05) -> Estimate:
+    """second − first with the interval that leaves `outside` of the replicates' differences out, half on either side."""
     spread = second[1] - first[1]
-    return Estimate(second[0] - first[0], float(np.quantile(spread, 0.025)), float(np.quantile(spread, 0.975)))
+    low, high = np.quantile(spread, [outside / 2, 1 - outside / 2])
+    return Estimate(second[0] - first[0], float(low), float(high))
 
 
-def rate_difference(hits_a: int, runs_a: int, hits_b: int, runs_b: int) -> Estimate:
+def rate_difference(hits_a: int, runs_a: int, hits_b: int, runs_b: int, z: float = Z95) -> Estimate:
     """Rate B − rate A with Newcombe's interval from two Wilson intervals (Newcombe 1998, method 10)."""
-    (rate_a, low_a, high_a), (rate_b, low_b, high_b) = wilson(hits_a, runs_a), wilson(hits_b, runs_b)
+    (rate_a, low_a, high_a), (rate_b, low_b, high_b) = wilson(hits_a, runs_a, z), wilson(hits_b, runs_b, z)
     value = rate_b - rate_a
     low = value - float(np.hypot(rate_b - low_b, high_a - rate_a))
     high = value + float(np.hypot(high_b - rate_b, rate_a - low_a))
     return Estimate(value, low, high)
 
 
-def wilson(hits: int, runs: int) -> tuple[float, float, float]:
-    """Rate with its 95 % Wilson score interval; (nan, 0, 1) of nothing."""
+def wilson(hits: int, runs: int, z: float = Z95) -> tuple[float, float, float]:
+    """Rate with its Wilson score interval (95 % unless told); (nan, 0, 1) of nothing."""
     if runs == 0:
         return float("nan"), 0.0, 1.0
-    rate, square = hits / runs, Z95**2
+    rate, square = hits / runs, z**2
     middle = (rate + square / (2 * runs)) / (1 + square / runs)
-    half = Z95 / (1 + square / runs) * float(np.sqrt(rate * (1 - rate) / runs + square / (4 * runs**2)))
+    half = z / (1 + square / runs) * float(np.sqrt(rate * (1 - rate) / runs + square / (4 * runs**2)))
     return rate, middle - half, middle + half

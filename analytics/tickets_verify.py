@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from analytics.compare import Side, compare_own
 from analytics.failures_load import CLUSTER, FROM, representatives
 from analytics.findings import Finding, Window
 from analytics.tickets_plan import Proof, Ticket
@@ -19,6 +20,13 @@ from ingest.store import Store
 
 LEAST_EXPECTED = 6.0
 LEAST_RUNS = 30
+MOVED_BY_FIX = {
+    "prompt_bloat": ("input_tokens", "items"),
+    "payload": ("payload_bytes",),
+    "redundant_step": ("input_tokens", "output_tokens"),
+    "retry": ("input_tokens", "output_tokens"),
+    "oversized_model": ("input_tokens", "output_tokens"),
+}
 SETTLE = timedelta(hours=24)
 _STRATA = "Tool, Region, UserTier"
 _SPAN = "Timestamp > {start:DateTime64(9)} AND Timestamp <= {end:DateTime64(9)}"
@@ -130,31 +138,25 @@ def _last_failure(store: Store, finding: Finding, now: datetime) -> datetime:
 
 
 def _stage(store: Store, finding: Finding, now: datetime) -> Proof:
-    """Mean time of the stage now against then, stratum by stratum weighted by the traffic of now."""
+    """The stage's own time now against then, on matched traffic and work (compare.py), 99 % sure; work that the fix itself
+    moves is not matched on."""
     since = max(_last_flagged(store, finding), finding.window.end)
-    before, after = _strata(store, finding, finding.window), _strata(store, finding, Window(since, now))
-    both = (
-        after.merge(before, on=[name.strip() for name in _STRATA.split(",")], suffixes=("", "_old"))
-        if len(after) and len(before)
-        else pd.DataFrame()
+    where = {"service": finding.subject["service"]} if finding.subject.get("service") else {}
+    sides = Side(finding.window, where), Side(Window(since, now), where)
+    found = compare_own(store, *sides, finding.subject["stage"], MOVED_BY_FIX.get(finding.cause, ()))
+    runs = min(found.matched)
+    if found.mean is None:
+        seen = f"{runs} runs of the same traffic since {since:%Y-%m-%d %H:%M} UTC; at least {LEAST_RUNS} are needed"
+        return Proof("thin", seen, since)
+    excess = finding.expected_saving_ms or 1000 * finding.lost_seconds / max(1, finding.requests)
+    gained = -found.mean.value
+    text = (
+        f"{gained:,.0f} ms a run faster ({-found.mean.high:,.0f} to {-found.mean.low:,.0f}) on the same traffic and work, "
+        f"{found.matched[1]:,} runs, where {excess:,.0f} ms was at stake"
     )
-    runs = int(both["n"].sum()) if len(both) else 0
-    if runs < LEAST_RUNS or int(both["n_old"].sum()) < LEAST_RUNS:
-        return Proof(
-            "thin",
-            f"{runs} runs of the same traffic since {since:%Y-%m-%d %H:%M} UTC; at least {LEAST_RUNS} are needed",
-            since,
-        )
-    weight = both["n"] / runs
-    gained = float((weight * (both["mean_old"] - both["mean"])).sum())
-    noise = math.sqrt(
-        float((weight**2 * (both["spread"].fillna(0) / both["n"] + both["spread_old"].fillna(0) / both["n_old"])).sum())
-    )
-    excess = finding.expected_saving_ms / 1000 or finding.lost_seconds / max(1, finding.requests)
-    text = f"{1000 * gained:,.0f} ms a run faster on the same mix of traffic, {runs:,} runs, where {1000 * excess:,.0f} ms was at stake"
-    if gained > 0.5 * excess and gained > 3 * noise:
+    if gained > 0.5 * excess and found.mean.high < 0 and found.errors.low <= 0:
         return Proof("better", text, since)
-    return Proof("worse" if gained < -3 * noise - 0.2 * excess else "same", text, since)
+    return Proof("worse" if found.mean.low > 0.2 * excess else "same", text, since)
 
 
 def _last_flagged(store: Store, finding: Finding) -> datetime:

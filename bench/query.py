@@ -168,7 +168,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=10_000_000, help="spans to make (default 10,000,000)")
     parser.add_argument("--folder", help="where the temporary store may lie (default: the system's temporary folder)")
-    parser.add_argument("--store", help="a store to fill, keep, and find filled the next time, instead of a temporary one")
+    parser.add_argument(
+        "--store", help="a store to fill, keep, and find filled the next time, instead of a temporary one"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     options = parser.parse_args(arguments)
     if options.rows < 10_000:

@@ -18,7 +18,7 @@ from analytics import failures, roadmap, run, stages
 from ingest import mapping
 from ingest.errors import BadSetting, StagescopeError
 from ingest.settings import Settings
-from ingest.store import locate
+from ingest.store import locate, make_folder
 from ui import commands_act, text
 from ui.command import DONE
 from ui.commands_find import print_findings
@@ -129,7 +129,7 @@ def prepare(settings: Settings, keep: bool) -> bool:
         for entry in folder.iterdir():
             if entry.name not in ("tickets", MARK):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "--store")
     mark.write_text("made by `stagescope demo`, which empties this folder when it runs again\n", encoding="utf-8")
     return True
 

@@ -54,7 +54,9 @@ class Loop:
 
     def _refused(self, err: DatabaseError, pause_s: float) -> None:
         first = (str(err).strip().splitlines() or ["no reason given"])[0][:300]
-        print(f"stagescope {self.name}: the store refused, again in {pause_s:.0f} s: {first}", file=sys.stderr, flush=True)
+        print(
+            f"stagescope {self.name}: the store refused, again in {pause_s:.0f} s: {first}", file=sys.stderr, flush=True
+        )
 
 
 def building(store: Store, settings: Settings) -> Loop:

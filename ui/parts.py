@@ -88,7 +88,9 @@ def _why(item: Finding) -> None:
         {
             "evidence": evidence_words.plain(proof.name),
             "measured": text.printable(evidence_words.measure(proof.value, proof.unit)),
-            "in order would be": "" if proof.expected is None else text.printable(evidence_words.measure(proof.expected, proof.unit)),
+            "in order would be": ""
+            if proof.expected is None
+            else text.printable(evidence_words.measure(proof.expected, proof.unit)),
         }
         for proof in item.evidence
     ]

@@ -69,3 +69,27 @@ def test_the_same_data_gives_the_same_answer_in_any_order() -> None:
     a, b = side(draw(1)), side(draw(2, scale=1.02))
     mixed = b.sample(frac=1, random_state=1).reset_index(drop=True)
     assert judge(a, b).change["p50_ms"].value == judge(a, mixed).change["p50_ms"].value
+
+
+def test_equal_sides_are_the_same_and_a_tenth_slower_is_worse() -> None:
+    equal = [judge(side(draw(seed, 4000)), side(draw(seed + 500, 4000))).verdict for seed in range(24)]
+    assert equal.count(SAME) >= 23
+    slower = [judge(side(draw(seed, 4000)), side(draw(seed + 500, 4000, 1.1))).verdict for seed in range(5)]
+    assert slower == [WORSE] * 5
+
+
+def test_quality_is_told_where_both_sides_report_it() -> None:
+    a = side(draw(1), retries=0.0, degraded=np.nan)
+    b = side(draw(2), retries=(np.arange(3000) % 10 == 0).astype(float), degraded=np.nan)
+    found = judge(a, b)
+    assert set(found.quality) == {"retries"}
+    assert found.quality["retries"].low > 0.05
+
+
+def test_what_the_change_itself_moves_is_not_matched_on() -> None:
+    a, b = side(draw(1), input_tokens=4000.0), side(draw(2, scale=0.5), input_tokens=500.0)
+    assert judge(a, b).verdict == UNSURE
+    found = judge(a, b, ignore=("input_tokens",))
+    assert found.verdict == BETTER
+    assert found.mean is not None
+    assert found.mean.low < -0.5 * np.exp(5.045) < found.mean.high

@@ -71,7 +71,9 @@ def test_a_query_that_the_engine_refuses_delays_its_loop_and_does_not_end_it(
             if turns == 4:
                 stop.set()
             elif turns != 3:
-                store.value("SELECT sum(number) FROM numbers(10000000) GROUP BY number SETTINGS max_memory_usage = 1000000")
+                store.value(
+                    "SELECT sum(number) FROM numbers(10000000) GROUP BY number SETTINGS max_memory_usage = 1000000"
+                )
 
         Loop("analyzers", turn, 0.01).run(stop)
     told = capsys.readouterr().err
