@@ -49,9 +49,11 @@ def calculator(expression: str) -> str:
         raise BadRequest("the expression is longer than 500 characters")
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ZeroDivisionError, RecursionError) as error:
+        return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"
+    except BadRequest:
+        raise
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise BadRequest(f"cannot calculate {expression!r}: {error}") from None
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"
 
 
 def _value(node: ast.expr) -> Fraction:
