@@ -1,6 +1,7 @@
-"""From the log to the store: poll, cut into blocks, write, and only then commit.
+"""From the log to the store: poll, cut into blocks, write, and only then commit; while blocks are written, the next are gathered.
 
-Must stay true: an offset is committed after its rows are durable, and a block that is written again has the same token as before.
+Must stay true: an offset is committed after its rows and those of all offsets before it are durable, and a block that is written
+again has the same token as before.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from ingest.cutting import Cut, Cutter
@@ -23,20 +25,22 @@ from ingest.store import Store
 from ingest.writer import write
 
 LONGEST_WAIT_S = 10.0
+IN_FLIGHT = 2  # batches written at one time: one waits for the disk or for sorting while another decodes
+LOOK_S = 0.01  # between two looks at the batches in flight while waiting for messages
 _log = logging.getLogger("stagescope.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How much is gathered for one turn: at most `max_bytes`, at most `linger_s` after the first message."""
+    """How much is gathered for one turn: about `max_bytes`, at most `linger_s` after the first message if the store is idle."""
 
-    max_bytes: int = 32 << 20
+    max_bytes: int = 16 << 20
     linger_s: float = 0.1
     idle_s: float = 0.5
 
 
 class Seen:
-    """Digests of the last `capacity` stored messages; a client's retry is the same bytes again."""
+    """Digests of the last `capacity` messages stored or being stored; a client's retry is the same bytes again."""
 
     def __init__(self, capacity: int = 200_000) -> None:
         self._capacity = capacity
@@ -45,10 +49,24 @@ class Seen:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._found
 
-    def add(self, digests: Sequence[bytes]) -> None:
+    def add(self, digests: Iterable[bytes]) -> None:
         self._found.update(dict.fromkeys(digests))
         while len(self._found) > self._capacity:
             del self._found[next(iter(self._found))]
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        for digest in digests:
+            self._found.pop(digest, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A batch on its way into the store: its blocks, the digests of what it writes, the epoch of its messages."""
+
+    cuts: Sequence[Cut]
+    claimed: Sequence[bytes]
+    stored: Future[int]
+    epoch: int
 
 
 class Pipeline:
@@ -71,44 +89,60 @@ class Pipeline:
         self._cutter = Cutter(ledger)
         self._seen = Seen()
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="insert")
+        self._writers = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="write")
+        self._flights: deque[_Flight] = deque()
         self._clockwork = Clockwork(meter, store)
         self._epoch = source.epoch
 
     def step(self) -> int:
-        """One turn; returns how many rows were stored. Raises Unavailable, after which everything uncommitted comes again."""
+        """Gather, write, commit; returns how many rows were stored. Raises Unavailable, after which everything uncommitted comes again."""
         try:
-            cut = self._cutter.cut(self._gather())
-            if self._ledger is not None:
-                self._ledger.record([each.block for each in cut if not each.repeated])
-            stored = sum(self._write(each) for each in cut)
-            if cut:
-                self._source.commit({(each.block.topic, each.block.partition): each.block.end for each in cut})
-            self._note(cut)
-            self._clockwork.tick()
+            self._turn()
+            return sum(self._land() for _ in range(len(self._flights)))
         except Unavailable:
-            self._meter.count("store_away")
-            self._source.rewind()
+            self._start_again()
             raise
-        return stored
 
     def run(self, stop: threading.Event) -> None:
-        """Turn until `stop` is set; while the store or the log is away, wait and stay in the group."""
+        """Turn until `stop` is set, gathering while earlier batches are written; while the store or the log is away, wait and
+        stay in the group."""
         wait_s = 0.0
         while not stop.is_set():
             try:
-                self.step()
+                self._turn()
                 wait_s = 0.0
             except Unavailable as err:
+                self._start_again()
                 wait_s = min(LONGEST_WAIT_S, max(err.retry_after_s, wait_s * 2))
                 _log.warning("%s; again in %.0f s", err, wait_s)
                 self._wait(stop, wait_s)
+        try:
+            while self._flights:
+                self._land()
+        except Unavailable as err:
+            self._start_again()
+            _log.warning("%s; what was not committed comes again", err)
+
+    def _turn(self) -> None:
+        gathered = self._gather()
+        while len(self._flights) >= IN_FLIGHT:
+            self._land()
+        self._begin(gathered)
+        self._meter.gauge("lag_messages", self._source.lag())
+        self._clockwork.tick()
 
     def _gather(self) -> Sequence[Message]:
-        """Messages of the present epoch: until the batch is full, the linger is over, or the log has no more."""
+        """Messages of the present epoch: until the batch is full, or the linger is over and a writer is free. Batches that are
+        stored meanwhile are committed."""
         gathered: list[Message] = []
         size, until = 0, time.monotonic() + self._batch.idle_s
-        while size < self._batch.max_bytes and (left := until - time.monotonic()) > 0:
-            found = self._source.poll(left)
+        while size < self._batch.max_bytes:
+            while self._flights and self._flights[0].stored.done():
+                self._land()
+            left = until - time.monotonic()
+            if left <= 0 and len(self._flights) < IN_FLIGHT:
+                break
+            found = self._source.poll(max(0.0, min(left, LOOK_S)) if self._flights else left)
             if self._source.epoch != self._epoch:
                 self._epoch = self._source.epoch
                 self._cutter.forget()
@@ -119,28 +153,62 @@ class Pipeline:
             size += sum(len(message.value) for message in found)
         return gathered
 
-    def _write(self, cut: Cut) -> int:
-        block, messages = cut.block, cut.messages
-        fresh = {key: message for key, message in zip(cut.digests, messages, strict=True) if key not in self._seen}
+    def _begin(self, gathered: Sequence[Message]) -> None:
+        """Cut into blocks, note their bounds, and hand what was not seen before to a writer."""
+        cuts = self._cutter.cut(gathered)
+        if not cuts:
+            return
+        if self._ledger is not None:
+            self._ledger.record([each.block for each in cuts if not each.repeated])
+        claimed: dict[bytes, None] = {}
+        work: list[tuple[Cut, Sequence[Message]]] = []
+        for cut in cuts:
+            pairs = zip(cut.digests, cut.messages, strict=True)
+            fresh = {key: message for key, message in pairs if key not in self._seen and key not in claimed}
+            claimed |= dict.fromkeys(fresh)
+            work.append((cut, list(fresh.values())))
+        self._seen.add(claimed)
+        stored = self._writers.submit(lambda: sum(self._write(cut, fresh) for cut, fresh in work))
+        self._flights.append(_Flight(cuts, list(claimed), stored, self._epoch))
+
+    def _land(self) -> int:
+        """Wait for the oldest batch in flight and commit it. Raises Unavailable."""
+        flight = self._flights[0]
+        stored = flight.stored.result()
+        if flight.epoch == self._source.epoch:  # else it comes again, as messages that were seen
+            ends = {(cut.block.topic, cut.block.partition): cut.block.end for cut in flight.cuts}
+            self._source.commit(ends)
+        self._flights.popleft()
+        self._note(flight.cuts)
+        return stored
+
+    def _start_again(self) -> None:
+        """Wait for what is in flight, forget what failed, and have everything uncommitted come again."""
+        self._meter.count("store_away")
+        wait([flight.stored for flight in self._flights])
+        for flight in self._flights:
+            if flight.stored.exception() is not None:
+                self._seen.forget(flight.claimed)
+        self._flights.clear()
+        self._source.rewind()
+
+    def _write(self, cut: Cut, fresh: Sequence[Message]) -> int:
         began = time.monotonic()
-        topic = block.topic
+        topic, stored = cut.block.topic, 0
         if fresh:
-            written = write(self._store, list(fresh.values()), block.token, self._options, self._pool)
+            written = write(self._store, fresh, cut.block.token, self._options, self._pool)
+            stored = written.stored
             self._meter.count("stored", written.stored, topic=topic)
             self._meter.count("rejected_rows", written.rejected, topic=topic)
             for letter in written.letters:
                 self._meter.count("dead_letters", topic=topic, reason=letter.reason)
-        self._seen.add(list(fresh))
         self._meter.count("blocks", topic=topic)
-        self._meter.count("consumed_messages", len(messages), topic=topic)
-        self._meter.count("duplicate_messages", len(messages) - len(fresh), topic=topic)
+        self._meter.count("consumed_messages", len(cut.messages), topic=topic)
+        self._meter.count("duplicate_messages", len(cut.messages) - len(fresh), topic=topic)
         self._meter.gauge("block_seconds", time.monotonic() - began, topic=topic)
-        return written.stored if fresh else 0
+        return stored
 
     def _note(self, cut: Sequence[Cut]) -> None:
-        self._meter.gauge("lag_messages", self._source.lag())
-        if not cut:
-            return
         now = time.time()
         self._meter.count("repeated_blocks", sum(each.repeated for each in cut))
         self._meter.gauge("last_stored_timestamp_seconds", now)

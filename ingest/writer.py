@@ -146,10 +146,13 @@ def _insert_spans(store: Store, requests: Sequence[tuple[bytes, int]], token: st
 
 
 def _chunks(requests: Sequence[tuple[bytes, int]]) -> Iterator[Sequence[tuple[bytes, int]]]:
+    """Of about the same size, so that no small part is left over that must be merged."""
+    whole = sum(len(request) for request, _ in requests)
+    most = whole / max(1, round(whole / CHUNK_BYTES))
     chunk: list[tuple[bytes, int]] = []
     size = 0
     for request, spans in requests:
-        if chunk and size + len(request) > CHUNK_BYTES:
+        if chunk and size + len(request) / 2 > most:
             yield chunk
             chunk, size = [], 0
         if spans:
