@@ -21,7 +21,7 @@ from instrumented_stack.asking import RequestMaker
 from instrumented_stack.catalogue import POOLS
 from instrumented_stack.collector import rare_collections
 from instrumented_stack.engine_vllm import VllmEngine
-from instrumented_stack.errors import BadRequest, far_error
+from instrumented_stack.errors import BadRequest, ServiceDegradedError, far_error
 from instrumented_stack.exposition import to_otlp
 from instrumented_stack.http_client import Client
 from instrumented_stack.http_server import Service
@@ -63,10 +63,16 @@ class HttpWire:
         await self._post(f"{self.inner[host.rsplit('-', 1)[0]]}/stage", pack(request, host, step), link)
 
     async def _post(self, url: str, body: bytes, link: Link) -> None:
-        status, reply = await self._client.post(url, body, inject(link))
+        try:
+            status, reply = await self._client.post(url, body, inject(link))
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
+            service = next((name for name, start in self.inner.items() if url.startswith(f"{start}/")), url)
+            raise ServiceDegradedError(f"{service} is away: {error or type(error).__name__}") from error
         if status >= 400:
-            error = json.loads(reply)["error"]
-            raise far_error(error["type"], error["message"])
+            said = json.loads(reply)["error"]
+            raise far_error(said["type"], said["message"])
 
 
 class LiveWorld(World):
@@ -203,7 +209,7 @@ class LiveStack:
         ).encode()
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
         sent_s, status = self.world.now_s(), 0
-        with contextlib.suppress(ConnectionError, TimeoutError):
+        with contextlib.suppress(OSError):
             status, _ = await self.client.post(f"{self.wire.inner['gateway']}/v1/answers", body, headers)
         return Asked(arrival.at_s, sent_s - arrival.at_s, self.world.now_s() - sent_s, status)
 

@@ -56,6 +56,7 @@ class Gateway:
         self._bucket = TokenBucket(world.switches.rate_limit, 2 * world.switches.rate_limit)
         self._serial = 1 << 40
         self._deferred: dict[str, asyncio.Task[Reply]] = {}
+        self._simulated = any(engine.kind == "simulated" for engine in world.switches.engines.values())
 
     def app(self) -> Starlette:
         routes = [
@@ -92,7 +93,7 @@ class Gateway:
             trace = request.link.trace_id.hex()
             said = {"status": "processing", "answer": f"/v1/answers/{name}", "trace_id": trace}
             return status, json.dumps(said).encode()
-        return _done(request)
+        return _done(request, self._simulated)
 
     def _defer(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         """Go on with slow work after its caller was told to come back; the last thousand finished answers are kept."""
@@ -102,7 +103,7 @@ class Gateway:
                 await work
             except (AgentError, TimeoutError, ValueError) as error:
                 return failed(error)
-            return _done(request)
+            return _done(request, self._simulated)
 
         finished = [name for name, task in self._deferred.items() if task.done()]
         for name in finished[: max(0, len(finished) - DEFERRED_LIMIT)]:
@@ -176,8 +177,8 @@ class Gateway:
         return JSONResponse({"step": found.step, "version": found.version})
 
 
-def _done(request: Request) -> Reply:
-    said = {"answer": f"done: {request.task.name}", "trace_id": request.link.trace_id.hex(), "simulated": True}
+def _done(request: Request, simulated: bool) -> Reply:
+    said = {"answer": f"done: {request.task.name}", "trace_id": request.link.trace_id.hex(), "simulated": simulated}
     return 200, json.dumps(said).encode()
 
 

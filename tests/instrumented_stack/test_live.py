@@ -193,6 +193,21 @@ def test_a_hundred_writers_at_the_orchestrator_leave_a_session_consistent(live: 
     live(scene)
 
 
+@pytest.mark.parametrize("away", ["orchestrator", "edge"])
+def test_a_service_that_is_away_is_an_error_with_its_name(live: Live, away: str) -> None:
+    async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
+        said: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        url = stack.wire.urls["gateway"] + "/v1/answers"
+        stack.wire.inner[away] = "http://127.0.0.1:1"
+        reply = await client.post(url, json={"text": "what is 2 + 2"}, headers=AUTH)
+        assert (reply.status_code, reply.json()["error"]["type"]) == (503, "ServiceDegradedError"), reply.text
+        assert f"{away} is away" in reply.text
+        assert not said
+
+    live(scene)
+
+
 def test_pages_and_chat_say_that_they_are_simulated(live: Live) -> None:
     async def scene(stack: LiveStack, client: httpx.AsyncClient) -> None:
         await client.post(stack.wire.urls["gateway"] + "/v1/answers", json={"text": "what is 2 + 2"}, headers=AUTH)
