@@ -3,10 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from analytics.findings import Window
 from analytics.localise_load import suspects
 from analytics.stages import build
 from ingest.store import Store
+from ui import cli
 
 START = datetime(2026, 11, 2, 10, 0, tzinfo=UTC)
 FILL = """
@@ -32,3 +35,19 @@ def test_the_service_that_became_slow_is_named(tmp_path: Path) -> None:
         found = suspects(store, window, Window(START, window.start))
         assert found[0].service == "pay"
         assert found[0].share > 0.5
+
+
+def test_a_person_asks_the_same_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "store")
+    with Store.open(place) as store:
+        store.command(FILL, start=int(START.timestamp()) * 1_000_000_000, slow=3.0)
+        build(store, Window(START - timedelta(minutes=1), START + timedelta(minutes=20)))
+    slow = ["suspects", "--store", place, "--from", "2026-11-02T10:08", "--to", "2026-11-02T10:10"]
+    assert cli.main([*slow, "--against", "2026-11-02T10:00/2026-11-02T10:08"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[3].split()[0] == "pay"
+    calm = ["suspects", "--store", place, "--from", "2026-11-02T10:06", "--to", "2026-11-02T10:07"]
+    assert cli.main([*calm, "--against", "2026-11-02T10:00/2026-11-02T10:05"]) == 0
+    assert "no service is slower" in capsys.readouterr().out
+    assert cli.main([*slow, "--against", "10:00/"]) == 2
+    assert cli.main([*slow, "--against", "no-such-baseline"]) == 2
