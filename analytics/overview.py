@@ -78,7 +78,8 @@ def summary(store: Store, window: Window) -> Summary:
 
 
 def over_time(store: Store, window: Window, buckets: int = 96) -> pd.DataFrame:
-    """Rows `Start, requests, failed, p50_ms, p95_ms, p99_ms` for each of about `buckets` equal steps that has requests."""
+    """Rows `Start, requests, failed, p50_ms, p95_ms, p99_ms` for each of about `buckets` equal steps that has requests; percentiles
+    of good requests, NaN where none was."""
     step_s = max(1, round(window.seconds / buckets))
     frame = store.read(
         "SELECT toStartOfInterval(Start, toIntervalSecond({step:UInt32})) AS Bucket, count() AS requests, "
@@ -89,7 +90,8 @@ def over_time(store: Store, window: Window, buckets: int = 96) -> pd.DataFrame:
     )
     if not len(frame):
         return pd.DataFrame(columns=["Start", "requests", "failed", "p50_ms", "p95_ms", "p99_ms"])
-    parts = pd.DataFrame(frame["q"].tolist(), columns=["p50_ms", "p95_ms", "p99_ms"])
+    parts = pd.DataFrame(frame["q"].tolist(), columns=["p50_ms", "p95_ms", "p99_ms"], dtype=float)
+    parts[frame["failed"] == frame["requests"]] = float("nan")  # the engine says 0 for the percentile of nothing
     out = pd.concat([frame[["Bucket", "requests", "failed"]].rename(columns={"Bucket": "Start"}), parts], axis=1)
     out["Start"] = pd.to_datetime(out["Start"], utc=True)
     return out
@@ -102,7 +104,7 @@ def stage_shares(store: Store, window: Window) -> pd.DataFrame:
     """
     frame = store.read(
         "SELECT Stage AS stage, ServiceName AS service, count() AS runs, countIf(Failed = 1) AS failed, "
-        "sum(CriticalTime) / 1e9 AS critical_s, quantileExactIf(0.95)(SelfTime, Failed = 0) / 1e6 AS p95_ms FROM stage_runs "
+        "sum(CriticalTime) / 1e9 AS critical_s, if(failed = runs, nan, quantileExactIf(0.95)(SelfTime, Failed = 0) / 1e6) AS p95_ms FROM stage_runs "
         "WHERE Timestamp >= {start:DateTime64(3)} AND Timestamp < {end:DateTime64(3)} "
         "GROUP BY stage, service ORDER BY critical_s DESC",
         **_bounds(window),

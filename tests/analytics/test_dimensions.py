@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analytics import overview
 from analytics.dimensions import p99
 from analytics.findings import Window
 from analytics.rollups import roll
@@ -103,6 +104,18 @@ def test_all_failed_gives_counts_and_no_percentile(store: Store) -> None:
     row = p99(store, ["stage"], window=WINDOW).iloc[0]
     assert (row["count"], row["errors"]) == (10, 10)
     assert np.isnan(row["p99_ms"])
+
+
+def test_a_stretch_in_which_all_failed_has_no_percentile(store: Store) -> None:
+    failed = np.repeat([1, 0], 30).astype("uint8")
+    fill(store, np.full(60, 2e9), Failed=failed, SelfTime=np.full(60, 1e9), Stage=np.where(failed, "bad", "good"))
+    series = overview.over_time(store, WINDOW, buckets=6)
+    assert (series["failed"] == series["requests"]).tolist() == [True] * 3 + [False] * 3
+    for name in ("p50_ms", "p95_ms", "p99_ms"):
+        assert series[name].isna().tolist() == [True] * 3 + [False] * 3
+    shares = overview.stage_shares(store, WINDOW).set_index("stage")["p95_ms"]
+    assert np.isnan(shares["bad"])
+    assert shares["good"] == 1000
 
 
 def test_a_newer_run_makes_its_hour_count_from_the_runs_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
