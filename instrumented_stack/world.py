@@ -139,9 +139,11 @@ class World:
         return self.now_s() - self._started_s + 61.0 * (hash_of(host) % 97)
 
     def host_speed(self, host: str) -> float:
-        """How much slower (or faster) this host is than the catalogue says; hosts really differ by a few per cent."""
+        """How much slower (or faster) this host is than the catalogue says; hosts really differ by a few per cent. One that differs
+        by more than twice the spread would be a faulty host, and the truth does not say so: there the draw ends."""
         if host not in self._speed:
-            self._speed[host] = math.exp(self.rng("host", host).gauss(0.0, self.switches.host_spread))
+            drawn = self.rng("host", host).gauss(0.0, 1.0)
+            self._speed[host] = math.exp(self.switches.host_spread * max(-2.0, min(2.0, drawn)))
         return self._speed[host]
 
     def place(self, service: str, host: str, version: str) -> Place:
