@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analytics import fresh_hours
 from analytics.findings import Window
 from analytics.rollups import ROOT
 from analytics.stages import ns
@@ -87,8 +88,14 @@ def _by_columns(store: Store, names: Sequence[str], bounds: dict[str, Any], exac
         f"toString({column if column in ('ServiceName', 'Stage') else 'Value'}) AS d{i}"
         for i, column in enumerate(columns)
     )
-    text = statement("dimensions_quantiles.sql", rollup_values=rollup, **places)
-    return store.read(text, dim=own[0] if own else "", every=every, **bounds)
+    hours = fresh_hours.fresh(store, bounds["low"], bounds["high"])
+    while True:
+        parts = fresh_hours.condition(fresh_hours.stretches(hours, bounds["low"], bounds["high"]))
+        text = statement("dimensions_quantiles.sql", rollup_values=rollup, stretches=parts, **places)
+        found = store.read(text, dim=own[0] if own else "", every=every, **bounds)
+        before, hours = hours, fresh_hours.fresh(store, bounds["low"], bounds["high"])
+        if hours == before:  # else an hour that got newer runs meanwhile was in neither part
+            return found
 
 
 def _by_attributes(store: Store, names: Sequence[str], bounds: dict[str, Any], exact: bool) -> pd.DataFrame:

@@ -17,7 +17,8 @@ from analytics.slow_features import MIN_SLICE, TRUST, Feature
 from analytics.slow_stage import Array
 
 MIN_EFFECT = math.log(1.10)
-HOST_EFFECT = math.log(1.25)
+# Healthy hosts differ by some per cent: one is named when it is surely (two standard errors) a fifth slower than its like.
+HOST_EFFECT, HOST_SURE_EFFECT = math.log(1.25), math.log(1.2)
 # A stretch of time has no mechanism behind it: days drift by some ten per cent on their own.
 TIME_EFFECT = math.log(1.3)
 MIN_Z = 3.5
@@ -78,6 +79,8 @@ def _enters(feature: Feature, effect: float, z: float, blocks: npt.NDArray[np.in
     if feature.group == "load":
         low, high = np.quantile(feature.values, (0.1, 0.9))
         return bool(z > MIN_Z and effect * (high - low) >= MIN_EFFECT)
+    if feature.group == "host" and effect * (1.0 - 2.0 / max(z, 2.0)) < HOST_SURE_EFFECT:
+        return False
     least = {"host": HOST_EFFECT, "time": TIME_EFFECT}.get(feature.group, MIN_EFFECT)
     return z > MIN_Z and effect >= least and len(np.unique(blocks[feature.on])) >= MIN_BLOCKS
 

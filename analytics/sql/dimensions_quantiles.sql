@@ -10,7 +10,7 @@ FROM
     UNION ALL
     SELECT $run_values, count() AS Runs, countIf(Failed) AS Errors, quantilesDDStateIf(0.004, 0.5, 0.95, 0.99, 0.999)(Duration, NOT Failed) AS Latency
     FROM stage_runs FINAL
-    WHERE Timestamp >= fromUnixTimestamp64Nano({low:Int64}) AND Timestamp < fromUnixTimestamp64Nano({high:Int64})
+    WHERE $stretches
         AND toStartOfHour(Timestamp) NOT IN
         (
             SELECT Hour FROM stage_hours FINAL
