@@ -89,7 +89,12 @@ def _load(store: Store, side: Side, stage: str | None, own: int = 0) -> pd.DataF
             tests.append(statement("compare_arm.sql", key=f"{{k{number}:String}}", value=f"{{w{number}:String}}"))
     bounds: dict[str, Any] = {"low": ns(side.window.start), "high": ns(side.window.end), "own": own}
     count = int(
-        store.value(statement("dimensions_count.sql", table="stage_runs"), low=bounds["low"], high=bounds["high"])
+        store.rough(
+            statement("dimensions_count.sql", table="stage_runs"),
+            low=bounds["low"],
+            high=bounds["high"],
+            most=MAX_RUNS + 1,
+        )
     )
     text = statement("compare_runs.sql", root=ROOT, where=" AND ".join(tests))
     found = store.read(text, stage=stage or "", sample=1, **bounds, **values) if count <= MAX_RUNS else None

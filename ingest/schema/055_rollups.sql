@@ -54,4 +54,4 @@ CREATE TABLE IF NOT EXISTS stage_rollups
 ENGINE = ReplacingMergeTree(Revision)
 PARTITION BY toYYYYMM(Hour)
 ORDER BY (Dim, Hour, ServiceName, Stage, Root, Value)
-SETTINGS non_replicated_deduplication_window = 1000;
+SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
