@@ -66,7 +66,7 @@ class Comparison:
 
 def compare_own(store: Store, a: Side, b: Side, stage: str, ignore: Sequence[str] = ()) -> Comparison:
     """As `compare` for the stage's own time (without its children), not matched on the columns in `ignore`."""
-    return judge(_load(store, a, stage, own=1), _load(store, b, stage, own=1), ignore)
+    return judge(_load(store, a, stage, own=1), _load(store, b, stage, own=1), [*ignore, *_meant(a, b)])
 
 
 def compare(store: Store, a: Side, b: Side, stage: str | None = None) -> Comparison:
@@ -74,7 +74,12 @@ def compare(store: Store, a: Side, b: Side, stage: str | None = None) -> Compari
 
     A name in `where` that is no dimension is an attribute key, such as an experiment's arm: traces with a span that carries it.
     """
-    return judge(_load(store, a, stage), _load(store, b, stage))
+    return judge(_load(store, a, stage), _load(store, b, stage), _meant(a, b))
+
+
+def _meant(a: Side, b: Side) -> list[str]:
+    """What the sides differ in by intent cannot be matched on."""
+    return [name for name in MATCHED if name in a.where or name in b.where]
 
 
 def _load(store: Store, side: Side, stage: str | None, own: int = 0) -> pd.DataFrame:
@@ -101,8 +106,6 @@ def _load(store: Store, side: Side, stage: str | None, own: int = 0) -> pd.DataF
     if found is None:
         sample = _sample(store, text, stage, {**bounds, **values})
         found = store.read(text, stage=stage or "", sample=sample, **bounds, **values)
-    # What the sides differ in by intent cannot be matched on.
-    found = found.assign(**{name: "" for name in side.where if name in MATCHED})
     return (
         found
         if len(found)
@@ -121,9 +124,10 @@ def judge(a: pd.DataFrame, b: pd.DataFrame, ignore: Sequence[str] = ()) -> Compa
     a, b = (side.assign(**dict.fromkeys(ignore, "")) for side in (a, b))
     cells_a, cells_b = _cells(a, b)
     common = _common(cells_a[a["failed"] == 0], cells_b[b["failed"] == 0])
-    failed = [(int(side["failed"].sum()), len(side)) for side in (a, b)]
-    errors = rate_difference(*failed[0], *failed[1], Z99)
-    quality = _quality(a, b)
+    places_a, places_b = _cells(a, b, ())  # a run that failed often did not come to declare its work
+    shared = _common(places_a, places_b)
+    errors = rate_difference(*_failed(a, places_a, shared), *_failed(b, places_b, shared), Z99)
+    quality = _quality(a[places_a.isin(list(shared))], b[places_b.isin(list(shared))])
     sample_a, sample_b = _weighted(a, cells_a, common), _weighted(b, cells_b, common)
     matched = len(sample_a.values), len(sample_b.values)
     mean = None
@@ -156,13 +160,25 @@ def _quality(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Estimate]:
     return out
 
 
-def _cells(a: pd.DataFrame, b: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _failed(runs: pd.DataFrame, places: pd.Series, shared: Mapping[str, float]) -> tuple[float, float]:
+    """Failures and runs, where each place weighs what it has on both sides; weights make as many runs as are worth the same
+    (Kish's effective sample size)."""
+    used = places.isin(list(shared))
+    mine = places[used]
+    weights = mine.map(shared).to_numpy(float) / mine.map(mine.value_counts()).to_numpy(float)
+    if not len(weights):
+        return 0.0, 0.0
+    worth = float(weights.sum() ** 2 / (weights**2).sum())
+    return worth * float(np.average(runs["failed"][used].to_numpy(float), weights=weights)), worth
+
+
+def _cells(a: pd.DataFrame, b: pd.DataFrame, work: Sequence[str] = WORK) -> tuple[pd.Series, pd.Series]:
     """A name for each run's kind of work: its dimensions, and its declared work within a factor of two."""
     both = pd.concat([a, b], ignore_index=True)
     keys = pd.Series(np.full(len(both), "", object), dtype=object)
     for name in MATCHED:
         keys = keys + "\x1f" + both[name].astype(str)
-    for name in WORK:
+    for name in work:
         values = pd.to_numeric(both[name], errors="coerce")
         if values.notna().any() and values.nunique() > 1:
             keys = (

@@ -39,6 +39,7 @@ THIN = 200
 EXACT_RUNS = 300_000
 MAX_VALUES = 10_000
 MAX_DIMENSIONS = 4
+KEY_COLUMNS_SINCE = (26, 9)  # of ClickHouse, as tried
 
 
 def p99(store: Store, by: Sequence[str], stage: str | None = None, window: Window | None = None) -> pd.DataFrame:
@@ -100,13 +101,10 @@ def _by_columns(store: Store, names: Sequence[str], bounds: dict[str, Any], exac
 
 
 def _by_attributes(store: Store, names: Sequence[str], bounds: dict[str, Any], exact: bool) -> pd.DataFrame:
-    keys = {f"k{i}": name for i, name in enumerate(names)}
-    values = [
-        "toString(ServiceName)"
-        if name == "service"
-        else f"if(SpanAttributes[{{k{i}:String}}] != '', SpanAttributes[{{k{i}:String}}], ResourceAttributes[{{k{i}:String}}])"
-        for i, name in enumerate(names)
-    ]
+    keys: dict[str, str] = {}
+    for i, name in enumerate(names):
+        keys |= {f"k{i}": name, f"s{i}": f"SpanAttributes.key_{name}", f"r{i}": f"ResourceAttributes.key_{name}"}
+    values = ["toString(ServiceName)" if name == "service" else _attribute(store, i) for i, name in enumerate(names)]
     text = statement(
         "dimensions_attribute.sql",
         names=", ".join(f"d{i}" for i in range(len(names))),
@@ -117,6 +115,14 @@ def _by_attributes(store: Store, names: Sequence[str], bounds: dict[str, Any], e
         else "quantilesDDIf(0.004, 0.5, 0.95, 0.99, 0.999)",
     )
     return store.read(text, **keys, **bounds)
+
+
+def _attribute(store: Store, i: int) -> str:
+    """SQL of the value of attribute number `i`: by its own column inside the map where the engine has those (with FINAL it does not
+    find that way by itself, and reads whole maps: ten times slower)."""
+    if tuple(int(part) for part in (store.client.server_version or "0").split(".")[:2]) >= KEY_COLUMNS_SINCE:
+        return f"if({{s{i}:Identifier}} != '', {{s{i}:Identifier}}, {{r{i}:Identifier}})"
+    return f"if(SpanAttributes[{{k{i}:String}}] != '', SpanAttributes[{{k{i}:String}}], ResourceAttributes[{{k{i}:String}}])"
 
 
 def _finished(frame: pd.DataFrame, names: Sequence[str], engine: str) -> pd.DataFrame:

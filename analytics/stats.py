@@ -117,7 +117,7 @@ def difference(first: tuple[float, Floats], second: tuple[float, Floats], outsid
     return Estimate(second[0] - first[0], float(low), float(high))
 
 
-def rate_difference(hits_a: int, runs_a: int, hits_b: int, runs_b: int, z: float = Z95) -> Estimate:
+def rate_difference(hits_a: float, runs_a: float, hits_b: float, runs_b: float, z: float = Z95) -> Estimate:
     """Rate B − rate A with Newcombe's interval from two Wilson intervals (Newcombe 1998, method 10)."""
     (rate_a, low_a, high_a), (rate_b, low_b, high_b) = wilson(hits_a, runs_a, z), wilson(hits_b, runs_b, z)
     value = rate_b - rate_a
@@ -126,7 +126,7 @@ def rate_difference(hits_a: int, runs_a: int, hits_b: int, runs_b: int, z: float
     return Estimate(value, low, high)
 
 
-def wilson(hits: int, runs: int, z: float = Z95) -> tuple[float, float, float]:
+def wilson(hits: float, runs: float, z: float = Z95) -> tuple[float, float, float]:
     """Rate with its Wilson score interval (95 % unless told); (nan, 0, 1) of nothing."""
     if runs == 0:
         return float("nan"), 0.0, 1.0

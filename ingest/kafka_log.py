@@ -14,7 +14,16 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    AuthorizationError,
+    CommitFailedError,
+    IllegalGenerationError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.structs import OffsetAndMetadata
 
 from ingest.errors import BadInput, Unavailable
@@ -24,6 +33,8 @@ from ingest.log import TOPICS, Message
 JSON_TYPE = "application/json"
 ANSWER_S = 5.0
 USUAL_MESSAGE_BYTES, FRAME_BYTES = 1_000_000, 1024
+
+HEALED_BY_POLL = (RebalanceInProgressError, CommitFailedError, IllegalGenerationError, UnknownMemberIdError)
 
 
 def ensure_topics(place: KafkaPlace) -> int:
@@ -231,9 +242,9 @@ class KafkaSource:
         return self._consumer
 
     def _drop_if_broken(self, err: KafkaError) -> None:
-        """Trouble that does not pass by itself needs a new connection and a new membership."""
+        """Trouble that does not pass by itself needs a new connection and a new membership; a rebalance is over with the next poll."""
         self.rewind()
-        if not getattr(err, "retriable", False):
+        if not getattr(err, "retriable", False) and not isinstance(err, HEALED_BY_POLL):
             self.close()
 
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Seen:
-    """Digests of the last `capacity` messages stored or being stored; a client's retry is the same bytes again."""
+    """Digests of the last `capacity` stored messages; a client's retry is the same bytes again."""
 
     def __init__(self, capacity: int = 200_000) -> None:
         self._capacity = capacity
@@ -54,17 +54,15 @@ class Seen:
         while len(self._found) > self._capacity:
             del self._found[next(iter(self._found))]
 
-    def forget(self, digests: Iterable[bytes]) -> None:
-        for digest in digests:
-            self._found.pop(digest, None)
-
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A batch on its way into the store: its blocks, the digests of what it writes, the epoch of its messages."""
+    """A batch on its way into the store: its blocks, the digests of what it writes and of what is durable already, the epoch of
+    its messages. `durable` is read once `stored` is done."""
 
     cuts: Sequence[Cut]
-    claimed: Sequence[bytes]
+    claimed: Mapping[bytes, None]
+    durable: Sequence[bytes]
     stored: Future[int]
     epoch: int
 
@@ -106,6 +104,12 @@ class Pipeline:
     def run(self, stop: threading.Event) -> None:
         """Turn until `stop` is set, gathering while earlier batches are written; while the store or the log is away, wait and
         stay in the group."""
+        try:
+            self._run(stop)
+        finally:
+            wait([flight.stored for flight in self._flights])  # whoever closes the store next finds nobody writing
+
+    def _run(self, stop: threading.Event) -> None:
         wait_s = 0.0
         while not stop.is_set():
             try:
@@ -142,7 +146,7 @@ class Pipeline:
             left = until - time.monotonic()
             if left <= 0 and len(self._flights) < IN_FLIGHT:
                 break
-            found = self._source.poll(max(0.0, min(left, LOOK_S)) if self._flights else left)
+            found = self._source.poll((min(left, LOOK_S) if left > 0 else LOOK_S) if self._flights else left)
             if self._source.epoch != self._epoch:
                 self._epoch = self._source.epoch
                 self._cutter.forget()
@@ -158,23 +162,33 @@ class Pipeline:
         cuts = self._cutter.cut(gathered)
         if not cuts:
             return
+        while any(key in flight.claimed for flight in self._flights for cut in cuts for key in cut.digests):
+            self._land()  # a repeat is left out of its block (whose token names it) only when its first copy is durable
         if self._ledger is not None:
             self._ledger.record([each.block for each in cuts if not each.repeated])
         claimed: dict[bytes, None] = {}
-        work: list[tuple[Cut, Sequence[Message]]] = []
+        work: list[tuple[Cut, Mapping[bytes, Message]]] = []
         for cut in cuts:
             pairs = zip(cut.digests, cut.messages, strict=True)
             fresh = {key: message for key, message in pairs if key not in self._seen and key not in claimed}
             claimed |= dict.fromkeys(fresh)
-            work.append((cut, list(fresh.values())))
-        self._seen.add(claimed)
-        stored = self._writers.submit(lambda: sum(self._write(cut, fresh) for cut, fresh in work))
-        self._flights.append(_Flight(cuts, list(claimed), stored, self._epoch))
+            work.append((cut, fresh))
+        durable: list[bytes] = []
+
+        def store() -> int:
+            rows = 0
+            for cut, fresh in work:
+                rows += self._write(cut, list(fresh.values()))
+                durable.extend(fresh)
+            return rows
+
+        self._flights.append(_Flight(cuts, claimed, durable, self._writers.submit(store), self._epoch))
 
     def _land(self) -> int:
         """Wait for the oldest batch in flight and commit it. Raises Unavailable."""
         flight = self._flights[0]
         stored = flight.stored.result()
+        self._seen.add(flight.durable)
         if flight.epoch == self._source.epoch:  # else it comes again, as messages that were seen
             ends = {(cut.block.topic, cut.block.partition): cut.block.end for cut in flight.cuts}
             self._source.commit(ends)
@@ -183,12 +197,11 @@ class Pipeline:
         return stored
 
     def _start_again(self) -> None:
-        """Wait for what is in flight, forget what failed, and have everything uncommitted come again."""
+        """Wait for what is in flight, keep in mind what got through, and have everything uncommitted come again."""
         self._meter.count("store_away")
         wait([flight.stored for flight in self._flights])
         for flight in self._flights:
-            if flight.stored.exception() is not None:
-                self._seen.forget(flight.claimed)
+            self._seen.add(flight.durable)
         self._flights.clear()
         self._source.rewind()
 

@@ -69,7 +69,7 @@ class HttpWire:
             if isinstance(error, TimeoutError):
                 raise
             service = next((name for name, start in self.inner.items() if url.startswith(f"{start}/")), url)
-            raise ServiceDegradedError(f"{service} is away: {error or type(error).__name__}") from error
+            raise ServiceDegradedError(f"{service} is away: {str(error) or type(error).__name__}") from error
         if status >= 400:
             said = json.loads(reply)["error"]
             raise far_error(said["type"], said["message"])

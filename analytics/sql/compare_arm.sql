@@ -2,6 +2,6 @@
 TraceId IN
 (
     SELECT TraceId FROM otel_traces
-    WHERE (SpanAttributes[$key] = $value OR ResourceAttributes[$key] = $value)
+    WHERE (mapContains(SpanAttributes, $key) AND SpanAttributes[$key] = $value OR mapContains(ResourceAttributes, $key) AND ResourceAttributes[$key] = $value)
         AND Timestamp >= fromUnixTimestamp64Nano({low:Int64}) - INTERVAL 1 HOUR AND Timestamp < fromUnixTimestamp64Nano({high:Int64}) + INTERVAL 1 HOUR
 )

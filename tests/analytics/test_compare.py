@@ -93,3 +93,31 @@ def test_what_the_change_itself_moves_is_not_matched_on() -> None:
     assert found.verdict == BETTER
     assert found.mean is not None
     assert found.mean.low < -0.5 * np.exp(5.045) < found.mean.high
+
+
+def mixed(parts: dict[str, tuple[int, int]], seed: int) -> pd.DataFrame:
+    """`parts`: by region, runs and how many of them failed."""
+    frames = []
+    for number, (region, (runs, failed)) in enumerate(parts.items()):
+        frame = side(draw(seed + number, runs), region=region)
+        frame["failed"] = (np.arange(runs) < failed).astype(int)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_errors_are_compared_on_the_same_mix() -> None:
+    only_b = judge(mixed({"eu": (1000, 20)}, 1), mixed({"eu": (1000, 20), "us": (300, 60)}, 5))
+    assert only_b.verdict != WORSE, only_b.reason
+    moved = judge(mixed({"eu": (1000, 10), "us": (1000, 200)}, 1), mixed({"eu": (1900, 19), "us": (100, 20)}, 5))
+    assert moved.verdict != BETTER, moved.reason
+    assert moved.errors.value == pytest.approx(0, abs=1e-9)
+    risen = judge(mixed({"eu": (1000, 10)}, 1), mixed({"eu": (1000, 90)}, 5))
+    assert risen.verdict == WORSE
+    assert "errors rise" in risen.reason
+
+
+def test_failed_runs_that_declare_no_work_count_as_errors() -> None:
+    a, b = mixed({"eu": (1000, 5)}, 1), mixed({"eu": (1000, 90)}, 5)
+    for one in (a, b):
+        one["output_tokens"] = np.where(one["failed"] == 1, np.nan, 100.0)
+    assert judge(a, b).verdict == WORSE
