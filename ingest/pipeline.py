@@ -26,6 +26,7 @@ from ingest.writer import write
 
 LONGEST_WAIT_S = 10.0
 IN_FLIGHT = 2  # batches written at one time: one waits for the disk or for sorting while another decodes
+WORTH_A_WRITER = 0.25  # of a full batch
 LOOK_S = 0.01  # between two looks at the batches in flight while waiting for messages
 _log = logging.getLogger("stagescope.pipeline")
 
@@ -136,15 +137,15 @@ class Pipeline:
         self._clockwork.tick()
 
     def _gather(self) -> Sequence[Message]:
-        """Messages of the present epoch: until the batch is full, or the linger is over and a writer is free. Batches that are
-        stored meanwhile are committed."""
+        """Messages of the present epoch: until the batch is full, or the linger is over and nothing is in flight (for a large
+        batch: at most one other is). Batches that are stored meanwhile are committed."""
         gathered: list[Message] = []
         size, until = 0, time.monotonic() + self._batch.idle_s
         while size < self._batch.max_bytes:
             while self._flights and self._flights[0].stored.done():
                 self._land()
             left = until - time.monotonic()
-            if left <= 0 and len(self._flights) < IN_FLIGHT:
+            if left <= 0 and self._may_begin(size):
                 break
             found = self._source.poll((min(left, LOOK_S) if left > 0 else LOOK_S) if self._flights else left)
             if self._source.epoch != self._epoch:
@@ -156,6 +157,11 @@ class Pipeline:
             gathered += found
             size += sum(len(message.value) for message in found)
         return gathered
+
+    def _may_begin(self, size: int) -> bool:
+        """A second batch beside one in flight must be worth it: small ones would only make many small parts to merge."""
+        worth = size >= self._batch.max_bytes * WORTH_A_WRITER
+        return not self._flights or (worth and len(self._flights) < IN_FLIGHT)
 
     def _begin(self, gathered: Sequence[Message]) -> None:
         """Cut into blocks, note their bounds, and hand what was not seen before to a writer."""
