@@ -90,13 +90,21 @@ def _by_columns(store: Store, names: Sequence[str], bounds: dict[str, Any], exac
         f"toString({column if column in ('ServiceName', 'Stage') else 'Value'}) AS d{i}"
         for i, column in enumerate(columns)
     )
-    hours = fresh_hours.fresh(store, bounds["low"], bounds["high"])
+    low, high = bounds["low"], bounds["high"]
+    blocks = fresh_hours.fresh(store, low, high)
     while True:
-        parts = fresh_hours.condition(fresh_hours.stretches(hours, bounds["low"], bounds["high"]))
-        text = statement("dimensions_quantiles.sql", rollup_values=rollup, stretches=parts, **places)
+        days = [block for block in blocks if block.revision]
+        text = statement(
+            "dimensions_quantiles.sql",
+            rollup_values=rollup,
+            days=fresh_hours.days(days),
+            outside_days=fresh_hours.condition(fresh_hours.stretches(days, low, high), "Hour"),
+            stretches=fresh_hours.condition(fresh_hours.stretches(blocks, low, high)),
+            **places,
+        )
         found = store.read(text, dim=own[0] if own else "", every=every, **bounds)
-        before, hours = hours, fresh_hours.fresh(store, bounds["low"], bounds["high"])
-        if hours == before:  # else an hour that got newer runs meanwhile was in neither part
+        before, blocks = blocks, fresh_hours.fresh(store, low, high)
+        if blocks == before:  # else an hour that got newer runs meanwhile was in no part, or in two
             return found
 
 

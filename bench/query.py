@@ -29,7 +29,16 @@ RUNS = 5
 SPANS_PER_TRACE = 20
 BLOCK = 1_000_000
 DAYS = 7
-BUILT = ("stage_runs", "stage_hours", "stage_rollups", "findings", "analyzer_runs", "stage_expectations")
+BUILT = (
+    "stage_runs",
+    "stage_hours",
+    "stage_rollups",
+    "stage_days",
+    "stage_rollups_days",
+    "findings",
+    "analyzer_runs",
+    "stage_expectations",
+)
 FILL = Path(__file__).with_name("query_fill.sql")
 SPANS_OF_TRACE = "SELECT * FROM otel_traces WHERE TraceId = {id:String} ORDER BY Timestamp"
 SEARCH = """

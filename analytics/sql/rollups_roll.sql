@@ -1,4 +1,4 @@
--- Rollup of whole hours from the stage runs as they stand now.
+-- Rollup of `hours`, which lie between `low` and `high`, from the stage runs as they stand now.
 INSERT INTO stage_rollups
 SELECT Pair.1 AS Dim, toStartOfHour(Timestamp) AS Hour, ServiceName, Stage, Root, toString(Pair.2) AS Value,
     count() AS Runs, countIf(Failed) AS Errors,
@@ -9,6 +9,7 @@ FROM
     SELECT Timestamp, ServiceName, Stage, $root AS Root, Duration, Failed, Tier, Model, Tool, Region, Device, UserTier, Version, Host
     FROM stage_runs FINAL
     WHERE Timestamp >= toDateTime({low:Int64}) AND Timestamp < toDateTime({high:Int64})
+        AND toUnixTimestamp(toStartOfHour(Timestamp)) IN {hours:Array(UInt32)}
 )
 ARRAY JOIN
 [

@@ -55,3 +55,32 @@ ENGINE = ReplacingMergeTree(Revision)
 PARTITION BY toYYYYMM(Hour)
 ORDER BY (Dim, Hour, ServiceName, Stage, Root, Value)
 SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+
+-- The same by day (UTC), for days that are over. Only rows of the day's Revision in stage_days count.
+CREATE TABLE IF NOT EXISTS stage_rollups_days
+(
+    Dim LowCardinality(String),
+    Day DateTime('UTC'),
+    ServiceName LowCardinality(String),
+    Stage LowCardinality(String),
+    Root UInt8,
+    Value LowCardinality(String),
+    Runs UInt64,
+    Errors UInt64,
+    Latency AggregateFunction(quantilesDD(0.004, 0.5, 0.95, 0.99, 0.999), UInt64),
+    Revision UInt64
+)
+ENGINE = ReplacingMergeTree(Revision)
+PARTITION BY toYYYYMM(Day)
+ORDER BY (Dim, Day, ServiceName, Stage, Root, Value)
+SETTINGS index_granularity = 256, non_replicated_deduplication_window = 1000;
+
+-- Which state of a day's hours its rollup was made from (a sum over hashes of hour and Rolled).
+CREATE TABLE IF NOT EXISTS stage_days
+(
+    Day DateTime('UTC'),
+    Hours UInt64,
+    Revision UInt64
+)
+ENGINE = ReplacingMergeTree(Revision)
+ORDER BY Day;

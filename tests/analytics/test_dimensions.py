@@ -26,7 +26,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def store(opened: Store) -> Store:
-    for table in ("stage_runs", "stage_hours", "stage_rollups", "otel_traces"):
+    for table in ("stage_runs", "stage_hours", "stage_rollups", "stage_days", "stage_rollups_days", "otel_traces"):
         opened.command(f"TRUNCATE TABLE {table}")
     return opened
 
